@@ -1,0 +1,1 @@
+"""Composition root: the only room that knows everyone. Starts in order, stops in reverse."""

@@ -1,0 +1,196 @@
+"""Every protocol that the rooms owe each other, one page. The comment is the contract.
+
+All methods may be called from any thread. Errors are `dra_driver.model.errors`; nothing foreign crosses a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dra_driver.model.cdi import ContainerEdits
+from dra_driver.model.claim import Claim, ClaimRef
+from dra_driver.model.device import Device, LiveDevice, PreparedDevice
+from dra_driver.model.gpu import Gpu, Inventory
+from dra_driver.model.record import ClaimRecord, DamagedRecord, Effect
+
+
+class Hardware(Protocol):
+    def inventory(self) -> Inventory:
+        """Reads all GPUs anew. Never raises and always returns in bounded time: a GPU that hangs or fails is a problem
+        in the answer, the others are there."""
+
+    def gpu(self, pci: str) -> Gpu | None:
+        """The GPU at this address as it is now, None if it is not there or lost. Cheap: one or two NVML calls to prove
+        that it answers, static facts may come from the last inventory."""
+
+
+class DriverFiles(Protocol):
+    def common_edits(self) -> ContainerEdits:
+        """What every container with a GPU gets: control nodes, libraries, binaries, firmware, environment, hooks. Found
+        anew when the driver installation has changed. TellUser when there is no driver under the driver root."""
+
+    def gpu_edits(self, gpu: Gpu) -> ContainerEdits:
+        """The device nodes of one GPU: /dev/nvidia<minor>, its DRI nodes."""
+
+
+class Journal(Protocol):
+    def intend(self, effect: Effect) -> None:
+        """Puts the intent on record, with prior values, before the effect. Raises RetryLater if it cannot be recorded:
+        the effect must then not happen."""
+
+
+class Kind(Protocol):
+    """What a device is. One file per kind."""
+
+    name: str
+
+    def advertise(self, inventory: Inventory) -> Sequence[Device]:
+        """Pure: the devices that these GPUs make possible, sorted by name."""
+
+    def acquire(self, device: Device, journal: Journal) -> LiveDevice:
+        """Makes the device exist and proves that it answers. Doing it again gives the same device. Every change outside
+        is first put on the journal under owner `kind:<name>`."""
+
+    def find(self, device: str, uuid: str) -> LiveDevice | None:
+        """The device as it exists now, without changing anything; None if it is gone or is another one by now."""
+
+    def edits(self, live: LiveDevice) -> ContainerEdits:
+        """What a container needs for this device beyond the common edits."""
+
+    def undo(self, effect: Effect) -> None:
+        """Restores what `effect` says. Idempotent; not finding it is success."""
+
+
+class SharingMode(Protocol):
+    """How live devices are shared. One file per mode. It never needs to know what kind a device is."""
+
+    strategy: str
+
+    def refusal(self, config: Any, kind: str) -> str | None:
+        """Pure: why this mode cannot be applied with this decoded configuration to devices of this kind, else None."""
+
+    def apply(self, live: Sequence[LiveDevice], config: Any, ref: ClaimRef, journal: Journal) -> ContainerEdits:
+        """Shares these devices; the edits are added for each of them. Idempotent. Owner on the journal: `sharing:<strategy>`."""
+
+    def undo(self, effect: Effect) -> None:
+        """Restores what `effect` says. Idempotent; not finding it is success."""
+
+
+class Claims(Protocol):
+    def read(self, ref: ClaimRef) -> Claim:
+        """The claim as the API server has it now. GiveUp when it is gone, replaced (other UID) or not allocated;
+        RetryLater when the API server does not answer."""
+
+    def exists(self, ref: ClaimRef) -> bool:
+        """False only when the API server says that no claim of this name has this UID. RetryLater when it cannot tell."""
+
+    def find(self, uid: str) -> ClaimRef | None:
+        """Looks a claim up by UID alone (a list of all claims: only for a record that was damaged)."""
+
+
+class Ledger(Protocol):
+    """One small file per claim, and an index of who holds which device. The files are the truth; nothing is cached, so
+    two instances of the agent (an upgrade) see each other's records."""
+
+    def find(self, uid: str) -> ClaimRecord | None:
+        """None when there is no record. A damaged one is set aside first, and reported by `damaged()`."""
+
+    def put(self, record: ClaimRecord) -> None:
+        """Replaces the claim's record in one atomic step, after the holders of its devices are on the index."""
+
+    def drop(self, uid: str) -> None:
+        """Removes record and holders. Not finding them is success."""
+
+    def holders(self, device: str) -> frozenset[str]:
+        """UIDs of the claims on record that hold this device."""
+
+    def uids(self) -> frozenset[str]:
+        """UIDs of all claims on record."""
+
+    def damaged(self) -> tuple[DamagedRecord, ...]:
+        """Records set aside since the start and not yet rebuilt (`put` or `drop` of the same UID ends that)."""
+
+    def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
+        """Holds these devices against every other thread and instance; always taken in one order. RetryLater, naming
+        the device, when one stays busy. The kernel frees them when the process dies."""
+
+
+class CdiStore(Protocol):
+    def write(self, uid: str, devices: Sequence[tuple[str, ContainerEdits]], common: ContainerEdits) -> None:
+        """Renders and writes the claim's spec atomically, in the least CDI version that says it. `devices` are CDI device
+        names (unqualified) and their edits. The directory is made if it is missing."""
+
+    def remove(self, uid: str) -> None:
+        """Removes the claim's spec. Not finding it is success."""
+
+    def present(self, uid: str) -> bool:
+        """True when the claim's spec file is there and whole."""
+
+    def uids(self) -> frozenset[str]:
+        """UIDs of the claims whose spec files of this driver lie in the directory (damaged ones too)."""
+
+    def qualified(self, uid: str, device: str, share_id: str | None) -> str:
+        """`vendor/class=<claim UID>-<device>[-<share>]`: unique for each device of each claim."""
+
+
+class Events(Protocol):
+    def warn(self, ref: ClaimRef, reason: str, message: str) -> None:
+        """A Kubernetes Warning Event on the claim, for what a user must know. Never raises, never waits; repeats of the
+        same event are counted, not multiplied."""
+
+
+class Telemetry(Protocol):
+    """Counts and times. Never raises, never waits."""
+
+    def claim_done(self, operation: str, result: str, seconds: float) -> None:
+        """`operation` prepare or unprepare; `result` ok, retry, give_up or tell_user."""
+
+    def devices_seen(self, published: int, problems: int) -> None: ...
+
+    def claims_prepared(self, count: int) -> None: ...
+
+    def slice_written(self, verb: str, result: str) -> None:
+        """`verb` create, update or delete."""
+
+
+class ResourceApi(Protocol):
+    """The API server as raw JSON. Paths are absolute (`/apis/...`). Errors are those of `dra_driver.kube.errors`, all of
+    them RetryLater, GiveUp or TellUser as well."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]: ...
+
+    def watch(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        on_event: Callable[[str, dict[str, Any]], None],
+        on_sync: Callable[[Sequence[dict[str, Any]]], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """List, then watch, until `stopped()`. `on_sync` gets the whole list after each (re)list, `on_event` gets
+        ADDED/MODIFIED/DELETED with the object. Backs off by itself; never raises."""
+
+
+class Publisher(Protocol):
+    def wake(self) -> None:
+        """Something may have changed: look at everything again soon. Level-triggered and cheap."""
+
+
+class NodeService(Protocol):
+    """What the kubelet's calls ask for. Each claim is answered on its own: an exception concerns that claim only."""
+
+    def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+        """Idempotent. Raises DriverError."""
+
+    def unprepare(self, ref: ClaimRef) -> None:
+        """Idempotent; an unknown claim is success. Needs no API server. Raises DriverError."""

@@ -1,0 +1,1 @@
+"""Logs (JSON lines), Prometheus metrics, liveness and readiness over HTTP. Reports, never decides."""
