@@ -29,7 +29,7 @@ class Attribute:
 def semantic_version(text: str) -> Version | None:
     """`570.124.06` -> 570.124.6: leading zeros are not allowed, three parts are required. None if it is no version."""
     match = re.match(r"^(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
-    return match and Version(".".join(str(int(part or 0)) for part in match.groups())) or None
+    return Version(".".join(str(int(part or 0)) for part in match.groups())) if match else None
 
 
 def _mig_profiles(gpu: Gpu, part: int) -> str | None:
@@ -52,7 +52,7 @@ def _clique(gpu: Gpu) -> str | None:
 
 
 GPU_ATTRIBUTES: tuple[Attribute, ...] = (
-    Attribute("type", "always `gpu`", lambda gpu: "gpu"),
+    Attribute("type", "always `gpu`", lambda _: "gpu"),
     Attribute("uuid", "UUID as `nvidia-smi -L` prints it", lambda gpu: gpu.uuid),
     Attribute("productName", "product name as NVML states it", lambda gpu: gpu.product_name),
     Attribute("brand", "brand as NVML states it", lambda gpu: gpu.brand),

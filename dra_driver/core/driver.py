@@ -1,0 +1,241 @@
+"""Prepare and unprepare: the one way up, and the call of the one way down (`undo`).
+
+Intent goes on record before each effect; the record is READY only when everything is there. No state is kept in
+memory: the ledger's files are the truth, so a kill at any instruction loses nothing, and two instances of the agent
+(an upgrade) see each other's work. Device locks are held for one claim's devices only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dra_driver.core.catalog import Catalog
+from dra_driver.core.configs import Decoder, decode_all
+from dra_driver.core.plan import Group, plan
+from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
+from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
+from dra_driver.model.device import LiveDevice, PreparedDevice
+from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
+from dra_driver.model.record import ClaimRecord, Effect, Phase
+from dra_driver.ports import CdiStore, Claims, DriverFiles, Events, Kind, Ledger, SharingMode, Telemetry
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Below the kubelet's deadline of 45 s for a call, so that it gets our reason instead of its own timeout.
+LOCK_TIMEOUT_S = 30.0
+
+_RESULTS: Mapping[type[DriverError], str] = {RetryLater: "retry", GiveUp: "give_up", TellUser: "tell_user"}
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What the driver needs of the others, by port."""
+
+    claims: Claims
+    ledger: Ledger
+    cdi: CdiStore
+    files: DriverFiles
+    events: Events
+    telemetry: Telemetry
+    kinds: Mapping[str, Kind]
+    modes: Mapping[str, SharingMode]
+    decode: Decoder
+
+
+class Driver:
+    """Implements `ports.NodeService`."""
+
+    def __init__(self, pool: str, boot_id: str, catalog: Catalog, rooms: Rooms) -> None:
+        self._pool = pool
+        self._boot_id = boot_id
+        self._catalog = catalog
+        self._rooms = rooms
+        self._owners: Mapping[str, Undoes] = {
+            CDI: CdiEffects(rooms.cdi),
+            **{f"kind:{name}": kind for name, kind in rooms.kinds.items()},
+            **{f"sharing:{strategy}": mode for strategy, mode in rooms.modes.items()},
+        }
+
+    def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+        return self._observed("prepare", ref, lambda: self._prepare(ref))
+
+    def unprepare(self, ref: ClaimRef) -> None:
+        self._observed("unprepare", ref, lambda: self.take_down(ref.uid))
+
+    def take_down(self, uid: str, only_if: Callable[[ClaimRecord], bool] = lambda _: True) -> bool:
+        """Undoes whatever is on record for this claim, if `only_if` still holds once its devices are locked: another
+        instance may have finished meanwhile. An unknown claim is success. True when nothing is on record afterwards."""
+        ledger = self._rooms.ledger
+        for _ in range(3):
+            record = ledger.find(uid)
+            with ledger.lock(_devices(record), LOCK_TIMEOUT_S):
+                if ledger.find(uid) != record:
+                    continue
+                if record is None:
+                    self._rooms.cdi.remove(uid)
+                    ledger.drop(uid)
+                elif only_if(record):
+                    undo(record, self._owners, ledger)
+                else:
+                    return False
+                return True
+        raise RetryLater(f"unpreparing the claim with UID {uid}", "another call keeps changing its record")
+
+    def restore(self, record: ClaimRecord) -> bool:
+        """Confirms a READY record and writes its spec anew, unless the claim has changed meanwhile: then False."""
+        with self._rooms.ledger.lock(_devices(record), LOCK_TIMEOUT_S):
+            if self._rooms.ledger.find(record.ref.uid) != record:
+                return False
+            self._confirm(record)
+            return True
+
+    def is_ready(self, record: ClaimRecord) -> bool:
+        """Prepared as a whole, and since the last boot: what it describes dies with the boot."""
+        return record.phase is Phase.READY and record.boot_id == self._boot_id
+
+    def _confirm(self, record: ClaimRecord) -> Sequence[PreparedDevice]:
+        """Proves that a READY record's devices are there and writes its CDI spec anew from what exists."""
+        lives: list[tuple[PreparedDevice, LiveDevice]] = []
+        for prepared in record.devices:
+            kind = self._rooms.kinds.get(prepared.kind)
+            live = kind.find(prepared.device, prepared.uuid) if kind else None
+            if live is None:
+                raise RetryLater(
+                    f"confirming {record.ref}",
+                    f"its device {prepared.device} ({prepared.uuid}) is prepared, but does not answer any more",
+                    "look at `nvidia-smi` and `dmesg | grep -i xid` on this node; delete the pod to get another device",
+                )
+            lives.append((prepared, live))
+        self._write_spec(record.ref.uid, lives)
+        return record.devices
+
+    def _prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+        ledger = self._rooms.ledger
+        try:
+            claim = self._rooms.claims.read(ref)
+        except RetryLater:
+            # UIDs are never used twice: what is on record as ready for this one is still right without asking.
+            record = ledger.find(ref.uid)
+            if record is None or not self.is_ready(record):
+                raise
+            claim = Claim(record.ref, record.results)
+        wanted = frozenset(result.device for result in claim.results)
+        for _ in range(3):
+            with ledger.lock(wanted, LOCK_TIMEOUT_S):
+                record = ledger.find(ref.uid)
+                if not _devices(record) <= wanted:
+                    wanted |= _devices(record)
+                    continue
+                if record is not None and self.is_ready(record) and record.results == claim.results:
+                    return self._confirm(record)
+                if record is not None:
+                    undo(record, self._owners, ledger)
+                return self._bring_up(claim)
+        raise RetryLater(f"preparing {ref}", "another call keeps changing its record")
+
+    def _bring_up(self, claim: Claim) -> Sequence[PreparedDevice]:
+        groups = self._plan(claim)
+        ledger = self._rooms.ledger
+        record = ClaimRecord(
+            ref=claim.ref,
+            phase=Phase.STARTED,
+            boot_id=self._boot_id,
+            results=claim.results,
+            effects=(Effect(CDI, claim.ref.uid),),
+        )
+        ledger.put(record)
+        journal = LedgerJournal(ledger, record)
+        try:
+            lives = [pair for group in groups for pair in self._make_real(claim.ref, group, journal)]
+            order = {id(result): position for position, result in enumerate(claim.results)}
+            lives.sort(key=lambda entry: order[id(entry[0])])
+            pairs = [(prepared, live) for _, prepared, live in lives]
+            self._write_spec(claim.ref.uid, pairs)
+            devices = tuple(prepared for prepared, _ in pairs)
+            ledger.put(dataclasses.replace(journal.record, phase=Phase.READY, devices=devices))
+        except BaseException:
+            try:
+                undo(journal.record, self._owners, ledger)
+            except DriverError as failure:
+                log.warning("undo is left to the next attempt: %s", failure, extra=_fields(claim.ref))
+            raise
+        return devices
+
+    def _plan(self, claim: Claim) -> tuple[Group, ...]:
+        decoded = decode_all(claim.ref, claim.configs, self._rooms.decode)
+        present = self._catalog.present
+        if any(result.device not in present for result in claim.results):
+            self._catalog.refresh()
+            present = self._catalog.present
+        holders = {result.device: self._other_holders(result.device, claim.ref.uid) for result in claim.results}
+        return plan(claim, self._pool, present, decoded, self._rooms.modes, holders)
+
+    def _other_holders(self, device: str, uid: str) -> Sequence[str]:
+        words = []
+        for other in sorted(self._rooms.ledger.holders(device) - {uid}):
+            record = self._rooms.ledger.find(other)
+            words.append(str(record.ref) if record else f"the claim with UID {other}, whose record is damaged")
+        return words
+
+    def _make_real(
+        self, ref: ClaimRef, group: Group, journal: LedgerJournal
+    ) -> list[tuple[AllocationResult, PreparedDevice, LiveDevice]]:
+        """Makes the devices exist, then shares what exists."""
+        lives = [self._rooms.kinds[member.device.kind].acquire(member.device, journal) for member in group.members]
+        edits = self._rooms.modes[group.config.strategy].apply(lives, group.config.value, ref, journal)
+        made = []
+        for member, live in zip(group.members, lives, strict=True):
+            result = member.result
+            prepared = PreparedDevice(
+                request=result.base_request,
+                pool=result.pool,
+                device=result.device,
+                kind=live.kind,
+                uuid=live.uuid,
+                cdi_ids=(self._rooms.cdi.qualified(ref.uid, result.device, result.share_id),),
+                share_id=result.share_id,
+                admin_access=result.admin_access,
+                sharing_edits=edits,
+            )
+            made.append((result, prepared, live))
+        return made
+
+    def _write_spec(self, uid: str, pairs: Sequence[tuple[PreparedDevice, LiveDevice]]) -> None:
+        devices = {
+            prepared.cdi_ids[0].partition("=")[2]: self._rooms.kinds[live.kind].edits(live) + prepared.sharing_edits
+            for prepared, live in pairs
+        }
+        self._rooms.cdi.write(uid, tuple(devices.items()), self._rooms.files.common_edits())
+
+    def _observed(self, operation: str, ref: ClaimRef, act: Callable[[], T]) -> T:
+        begin = time.perf_counter()
+        try:
+            answer = act()
+        except Exception as error:
+            seconds = time.perf_counter() - begin
+            result = next((word for cls, word in _RESULTS.items() if isinstance(error, cls)), "bug")
+            self._rooms.telemetry.claim_done(operation, result, seconds)
+            log.warning("%s failed: %s", operation, error, extra={**_fields(ref), "seconds": round(seconds, 4)})
+            if isinstance(error, TellUser | GiveUp):
+                self._rooms.events.warn(ref, f"{operation.capitalize()}Refused", str(error))
+            raise
+        seconds = time.perf_counter() - begin
+        self._rooms.telemetry.claim_done(operation, "ok", seconds)
+        devices = [prepared.device for prepared in answer] if isinstance(answer, tuple) else []
+        log.info("%sd", operation, extra={**_fields(ref), "devices": devices, "seconds": round(seconds, 4)})
+        return answer
+
+
+def _devices(record: ClaimRecord | None) -> frozenset[str]:
+    return frozenset(result.device for result in record.results) if record else frozenset()
+
+
+def _fields(ref: ClaimRef) -> dict[str, object]:
+    return {"claim": f"{ref.namespace}/{ref.name}", "claim_uid": ref.uid}

@@ -1,0 +1,86 @@
+"""What would be done for a claim, or why not. Pure: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dra_driver.core.configs import DecodedConfig, config_for
+from dra_driver.model.claim import AllocationResult, Claim
+from dra_driver.model.device import Device
+from dra_driver.model.errors import GiveUp, RetryLater, TellUser
+from dra_driver.ports import SharingMode
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDevice:
+    result: AllocationResult
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Devices of one claim that are shared together: they have the same configuration."""
+
+    config: DecodedConfig
+    members: tuple[PlannedDevice, ...]
+
+
+def plan(
+    claim: Claim,
+    pool: str,
+    devices: Mapping[str, Device],
+    decoded: Sequence[DecodedConfig],
+    modes: Mapping[str, SharingMode],
+    holders: Mapping[str, Sequence[str]],
+) -> tuple[Group, ...]:
+    """Groups in the order of their first result. `devices` are those that exist by name, `holders` the other claims
+    (in words) that hold a device of this claim.
+
+    GiveUp: a result names another pool or a device that this node does not have. RetryLater: a device is still held by
+    another claim. TellUser: the configuration cannot be applied.
+    """
+    doing = f"preparing {claim.ref}"
+    groups: dict[int, tuple[DecodedConfig, list[PlannedDevice]]] = {}
+    for result in claim.results:
+        if result.pool != pool:
+            raise GiveUp(
+                doing,
+                f"device {result.device} was allocated from pool {result.pool}, this node publishes pool {pool}",
+                "delete the pod; if it happens again, look for a second publisher with this driver's name",
+            )
+        device = devices.get(result.device)
+        if device is None:
+            raise GiveUp(
+                doing,
+                f"device {result.device} was allocated, but this node has no such device (any more)",
+                "see what it has with `dra-driver devices`; delete the pod so that another device is allocated",
+            )
+        if not result.admin_access and holders.get(result.device):
+            raise RetryLater(
+                doing,
+                f"device {result.device} is still prepared for {', '.join(holders[result.device])}",
+                "wait until the kubelet has unprepared that claim; if its pod is gone for good, restart the kubelet",
+            )
+        config = config_for(claim.ref, result, device.kind, claim.configs, decoded)
+        _refuse_unsupported(doing, result, device, config, modes)
+        groups.setdefault(id(config), (config, []))[1].append(PlannedDevice(result, device))
+    return tuple(Group(config, tuple(members)) for config, members in groups.values())
+
+
+def _refuse_unsupported(
+    doing: str, result: AllocationResult, device: Device, config: DecodedConfig, modes: Mapping[str, SharingMode]
+) -> None:
+    mode = modes.get(config.strategy)
+    if mode is None:
+        raise TellUser(
+            doing,
+            f"request {result.request} asks for sharing strategy {config.strategy}, "
+            f"which this driver does not offer (it offers: {', '.join(sorted(modes))})",
+            "remove `sharing` from the configuration of the claim or DeviceClass",
+        )
+    refusal = mode.refusal(config.value, device.kind)
+    if refusal is not None:
+        raise TellUser(
+            doing, f"request {result.request}: {refusal}", "change the configuration of the claim or DeviceClass"
+        )

@@ -1,0 +1,164 @@
+"""Before serving: three snapshots (ledger, hardware, CDI directory) and one broom. While serving: the keeper."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dra_driver.core.driver import Driver, Rooms
+from dra_driver.model.errors import DriverError
+from dra_driver.model.record import ClaimRecord, Phase
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What recovery found, by claim UID."""
+
+    kept: tuple[str, ...]
+    undone: tuple[str, ...]
+    damaged: tuple[str, ...]
+    stray_specs: tuple[str, ...]
+
+
+def recover(driver: Driver, rooms: Rooms) -> Swept:
+    """Reconciles; never raises for the sake of one claim, so that one broken claim does not keep a node from serving.
+
+    The CDI directory is read before the ledger: a spec whose record is missing by then cannot belong to a prepare in
+    flight in another instance, because records are written before specs and dropped after them.
+    """
+    specs = rooms.cdi.uids()
+    kept: list[str] = []
+    undone: list[str] = []
+    for uid in sorted(rooms.ledger.uids()):
+        record = rooms.ledger.find(uid)
+        if record is not None:
+            (kept if _recover_one(driver, rooms, record) else undone).append(uid)
+    damaged = rooms.ledger.damaged()
+    for broken in damaged:
+        log.error(
+            "the record of claim UID %s was damaged, set aside as %s: %s", broken.uid, broken.set_aside, broken.why
+        )
+    strays = sorted(specs - rooms.ledger.uids() - {broken.uid for broken in damaged})
+    for uid in strays:
+        _guarded("removing a CDI spec without a record", uid, partial(rooms.cdi.remove, uid))
+    swept = Swept(tuple(kept), tuple(undone), tuple(broken.uid for broken in damaged), tuple(strays))
+    log.info("recovered", extra={name: len(uids) for name, uids in dataclasses.asdict(swept).items()})
+    return swept
+
+
+def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
+    """True when the claim is kept."""
+    uid = record.ref.uid
+    if not driver.is_ready(record):
+        why = "its preparation was interrupted" if record.phase is Phase.STARTED else "it is from before the last boot"
+        log.info("undoing %s: %s", record.ref, why)
+        undo = partial(driver.take_down, uid, lambda now: not driver.is_ready(now))
+        _guarded("undoing what an earlier run left", uid, undo)
+        return False
+    if not _guarded("confirming a prepared claim", uid, partial(driver.restore, record)):
+        rooms.events.warn(
+            record.ref,
+            "PreparedDeviceMissing",
+            "a device prepared for this claim did not answer when the agent started",
+        )
+    return True
+
+
+def _guarded(doing: str, uid: str, act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except DriverError as error:
+        log.warning("%s failed, it will be tried again: %s", doing, error, extra={"claim_uid": uid})
+        return False
+    return True
+
+
+class Keeper:
+    """Puts back what vanishes behind our back, rebuilds damaged records, and undoes claims that are gone for good.
+
+    Every `interval_s` it compares the CDI directory with the ledger (one listing of each). Every `janitor_s` it asks the
+    API server about one claim, in turn, so that an idle node makes at most one request in that time; a claim that has
+    been gone for `gone_s` is undone (the kubelet, which should have asked for it, has forgotten it).
+    """
+
+    def __init__(self, driver: Driver, rooms: Rooms, interval_s: float, janitor_s: float, gone_s: float) -> None:
+        self._driver = driver
+        self._rooms = rooms
+        self._gone_s = gone_s
+        self._interval_s = interval_s
+        self._janitor_s = janitor_s
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._visited: list[str] = []
+        self._gone_since: dict[str, float] = {}
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        next_visit = time.monotonic() + self._janitor_s
+        while True:
+            try:
+                self.put_back()
+                self.rebuild()
+                if time.monotonic() >= next_visit:
+                    next_visit = time.monotonic() + self._janitor_s
+                    self.visit_one()
+            except DriverError as error:
+                log.warning("the keeper goes on later: %s", error)
+            except Exception:
+                log.exception("the keeper met a bug and goes on later; please report it")
+            if self._stopping.wait(self._interval_s):
+                return
+
+    def put_back(self) -> None:
+        """Writes the CDI specs of ready claims that are missing; running containers could not be restarted without."""
+        uids = self._rooms.ledger.uids()
+        self._rooms.telemetry.claims_prepared(len(uids))
+        for uid in sorted(uids - self._rooms.cdi.uids()):
+            record = self._rooms.ledger.find(uid)
+            if record is not None and self._driver.is_ready(record):
+                log.warning("the CDI spec of %s has vanished; writing it again", record.ref)
+                _guarded("restoring a CDI spec", uid, partial(self._driver.restore, record))
+
+    def rebuild(self) -> None:
+        """Prepares claims anew whose records were damaged; forgets those that the API server does not know."""
+        for broken in self._rooms.ledger.damaged():
+            ref = self._rooms.claims.find(broken.uid)
+            if ref is None:
+                log.warning("claim UID %s, whose record was damaged, is gone: releasing what it held", broken.uid)
+                self._driver.take_down(broken.uid)
+            elif _guarded("rebuilding a claim", broken.uid, partial(self._driver.prepare, ref)):
+                self._rooms.events.warn(
+                    ref, "ClaimRebuilt", f"its record on the node was damaged ({broken.why}) and was rebuilt"
+                )
+
+    def visit_one(self) -> None:
+        """Asks about the claim that was not asked about for the longest time."""
+        uids = self._rooms.ledger.uids()
+        self._visited = [uid for uid in self._visited if uid in uids]
+        self._gone_since = {uid: since for uid, since in self._gone_since.items() if uid in uids}
+        waiting = sorted(uids - set(self._visited)) or self._visited[:1]
+        if not waiting:
+            return
+        uid = waiting[0]
+        self._visited = [*(other for other in self._visited if other != uid), uid]
+        record = self._rooms.ledger.find(uid)
+        if record is None or self._rooms.claims.exists(record.ref):
+            self._gone_since.pop(uid, None)
+        elif time.monotonic() - self._gone_since.setdefault(uid, time.monotonic()) >= self._gone_s:
+            log.warning("undoing %s: the API server has not known it for %.0f s", record.ref, self._gone_s)
+            self._driver.take_down(uid)

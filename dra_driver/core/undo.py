@@ -1,0 +1,57 @@
+"""The one way down: a failed prepare, unprepare, start-up recovery and the janitor all end here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+from dra_driver.model.errors import TellUser
+from dra_driver.model.record import ClaimRecord, Effect
+from dra_driver.ports import CdiStore, Ledger
+
+CDI = "cdi"
+
+
+class Undoes(Protocol):
+    def undo(self, effect: Effect) -> None: ...
+
+
+class CdiEffects:
+    """Undoes the writing of a claim's CDI spec."""
+
+    def __init__(self, cdi: CdiStore) -> None:
+        self._cdi = cdi
+
+    def undo(self, effect: Effect) -> None:
+        self._cdi.remove(effect.target)
+
+
+class LedgerJournal:
+    """Puts intents on the claim's record. Implements `ports.Journal`; `record` is what is on file now."""
+
+    def __init__(self, ledger: Ledger, record: ClaimRecord) -> None:
+        self._ledger = ledger
+        self.record = record
+
+    def intend(self, effect: Effect) -> None:
+        if effect in self.record.effects:
+            return
+        record = dataclasses.replace(self.record, effects=(*self.record.effects, effect))
+        self._ledger.put(record)
+        self.record = record
+
+
+def undo(record: ClaimRecord, owners: Mapping[str, Undoes], ledger: Ledger) -> None:
+    """Undoes all effects in reverse, then drops the record. Where one fails the record stays, so that it is tried again;
+    the error says which. Running it twice is the same as once."""
+    for effect in reversed(record.effects):
+        owner = owners.get(effect.owner)
+        if owner is None:
+            raise TellUser(
+                f"undoing {effect.owner} {effect.target} of {record.ref}",
+                "no part of this agent knows how: the record was made by another version or with a feature now off",
+                "start the agent with that feature on, or drain the node and reboot it",
+            )
+        owner.undo(effect)
+    ledger.drop(record.ref.uid)
