@@ -1,0 +1,51 @@
+# `make demo` shows the driver at work on a real cluster with simulated GPUs; `make test` runs everything.
+SHELL := bash
+PYTHON := .venv/bin/python
+NAME ?= demo
+
+.PHONY: help demo demo-down test check unit e2e bench lock proto clean
+help:
+	@echo "make demo       a real Kubernetes cluster with simulated GPUs, pods that choose GPUs, and what each got"
+	@echo "make demo-down  stops it and leaves the machine as it was"
+	@echo "make test       everything: check, unit, e2e"
+	@echo "make check      format, lint, types, import contracts"
+	@echo "make unit       tests without a cluster"
+	@echo "make e2e        tests on a real cluster"
+	@echo "make bench      times and sizes, as ratios to a floor measured in the same run"
+	@echo "make lock       locks the newest allowed packages; make proto regenerates the gRPC code"
+
+.venv/.ready: requirements-dev.lock pyproject.toml .ci/venv
+	@.ci/venv
+
+demo: .venv/.ready
+	@$(PYTHON) -m e2e.demo up --name $(NAME)
+
+demo-down: .venv/.ready
+	@$(PYTHON) -m e2e.demo down --name $(NAME)
+
+test: check unit e2e
+
+check: .venv/.ready
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+unit: .venv/.ready
+	$(PYTHON) -m pytest tests -n 2 -q
+
+e2e: .venv/.ready
+	$(PYTHON) -m pytest e2e/tests -q
+
+bench: .venv/.ready
+	@$(PYTHON) -m e2e.bench
+
+lock: .venv/.ready
+	.venv/bin/uv pip compile pyproject.toml --universal --generate-hashes --quiet --output-file requirements.lock --upgrade
+	.venv/bin/uv pip compile pyproject.toml --group dev --universal --generate-hashes --quiet --output-file requirements-dev.lock --upgrade
+
+proto: .venv/.ready
+	$(PYTHON) -m api.proto.generate
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,66 @@
+"""What would be done for a claim, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from dra_driver.core.configs import DecodedConfig
+from dra_driver.core.plan import Group, plan
+from dra_driver.model.claim import AllocationResult, Claim, ClaimRef, OpaqueConfig
+from dra_driver.model.device import Device
+from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
+from dra_driver.model.gpu import PciAddress
+from dra_driver.sharing.exclusive import Exclusive
+
+REF = ClaimRef("uid-1", "default", "claim")
+DEVICES = {f"gpu-{n}": Device(f"gpu-{n}", "gpu", PciAddress(0, n, 0, 0), {}, {}) for n in range(4)}
+
+
+def result(device: str, request: str = "gpu", pool: str = "node", *, admin: bool = False) -> AllocationResult:
+    return AllocationResult(request, pool, device, admin_access=admin)
+
+
+def planned(
+    *results: AllocationResult,
+    configs: Sequence[tuple[OpaqueConfig, DecodedConfig]] = (),
+    holders: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Group, ...]:
+    claim = Claim(REF, results, tuple(config for config, _ in configs))
+    decoded = [decoded for _, decoded in configs]
+    return plan(claim, "node", DEVICES, decoded, {"Exclusive": Exclusive()}, holders or {})
+
+
+def test_devices_with_the_same_configuration_are_shared_together() -> None:
+    only_a = OpaqueConfig("FromClaim", ("a",), {}), DecodedConfig("Exclusive", frozenset({"gpu"}))
+    groups = planned(result("gpu-0", "a"), result("gpu-1", "b"), result("gpu-2", "a"), configs=[only_a])
+    assert [[member.device.name for member in group.members] for group in groups] == [["gpu-0", "gpu-2"], ["gpu-1"]]
+
+
+@pytest.mark.parametrize(
+    ("results", "holders", "error", "words"),
+    [
+        ([result("gpu-9")], {}, GiveUp, "this node has no such device"),
+        ([result("gpu-0", pool="elsewhere")], {}, GiveUp, "was allocated from pool elsewhere"),
+        ([result("gpu-0")], {"gpu-0": ["claim a/b (UID x)"]}, RetryLater, "still prepared for claim a/b"),
+        ([result("gpu-0", admin=True), result("gpu-0")], {"gpu-0": ["x"]}, RetryLater, "still prepared"),
+    ],
+)
+def test_what_cannot_be_prepared_is_refused_with_the_reason(
+    results: list[AllocationResult], holders: dict[str, Sequence[str]], error: type[DriverError], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        planned(*results, holders=holders)
+    assert caught.value.next_step
+
+
+def test_admin_access_looks_on_beside_a_holder() -> None:
+    assert planned(result("gpu-0", admin=True), holders={"gpu-0": ["claim a/b (UID x)"]})
+
+
+@pytest.mark.parametrize("strategy", ["TimeSlicing", "MPS"])
+def test_sharing_that_is_not_offered_is_refused_before_anything_is_done(strategy: str) -> None:
+    shared = OpaqueConfig("FromClaim", (), {}), DecodedConfig(strategy, frozenset({"gpu"}))
+    with pytest.raises(TellUser, match=f"sharing strategy {strategy}, which this driver does not offer"):
+        planned(result("gpu-0"), configs=[shared])

@@ -1,0 +1,59 @@
+"""Settings: one table, three sources, all mistakes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_driver.model.errors import TellUser
+from dra_driver.settings import TABLE, load
+
+
+def test_defaults_are_right_by_themselves() -> None:
+    settings = load({}, {})
+    assert settings.driver_name == "gpu.nvidia.com"
+    assert settings.ledger_dir == Path("/run/gpu.nvidia.com/ledger")
+
+
+def test_a_flag_beats_a_variable_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("node-name: from-file\nrescan-s: 5\ncdi-dir: /file\n")
+    settings = load(
+        {"node_name": "from-flag"}, {"DRA_DRIVER_NODE_NAME": "from-variable", "CDI_ROOT": "/variable"}, file
+    )
+    assert (settings.node_name, settings.cdi_dir, settings.rescan_s) == ("from-flag", "/variable", 5.0)
+
+
+def test_all_mistakes_are_told_at_once_and_where_they_come_from(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("rescan-s: soon\nnodename: x\nlog-level: [a]\n")
+    with pytest.raises(TellUser) as caught:
+        load({"cdi_dir": "relative"}, {"DRA_DRIVER_HTTP_ADDRESS": "8080"}, file, required=("node_name",))
+    for words in (
+        "--node-name is required",
+        "--cdi-dir 'relative': must be an absolute path",
+        "environment variable DRA_DRIVER_HTTP_ADDRESS '8080': must be ADDRESS:PORT",
+        "rescan-s in the settings file 'soon': must be a number of seconds",
+        "'nodename' is not a setting",
+        "log-level must be a plain value",
+    ):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["- a", "{", "\x00", "a: &a [*a]"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(TellUser, match="settings file"):
+        load({}, {}, file)
+
+
+@given(st.dictionaries(st.sampled_from([row.name for row in TABLE]), st.text(max_size=30)))
+def test_no_value_does_anything_but_load_or_be_refused(values: dict[str, str]) -> None:
+    try:
+        load(values, {})
+    except TellUser as refusal:
+        assert refusal.next_step
