@@ -1,0 +1,156 @@
+"""Calls that may never come back, made by threads that nobody waits for longer than a time limit.
+
+An NVML call cannot be cancelled: when a GPU hangs, the calling thread is lost until the kernel gives up. So a helper
+thread walks the keys (GPUs), and the caller watches it. Stuck on one key, it is left behind, that key is marked until
+the thread returns, and a new helper goes on with the rest. While all is well, one parked thread serves every walk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_PARKED_THREADS = 2  # an inventory and one prepare at the same time; more threads than this end after their walk
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The read of this key has been running for `seconds` and still is."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The read of this key raised."""
+
+    error: Exception
+
+
+class _Walk(Generic[T]):
+    def __init__(self, keys: deque[int], read: Callable[[int], T]) -> None:
+        self.keys = keys
+        self.read = read
+        self.results: dict[int, T | Broken] = {}
+        self.current: int | None = None
+        self.since = time.monotonic()
+        self.abandoned = False
+        self.done = threading.Event()
+
+
+class Watched:
+    """One set of hanging keys and helper threads. All methods from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: deque[_Walk[object]] = deque()
+        self._wake = threading.Condition(self._lock)
+        self._parked = 0
+        self._hanging: dict[int, float] = {}
+        self._closed = False
+
+    def hanging(self) -> frozenset[int]:
+        """Keys whose reads were left behind and have not come back."""
+        with self._lock:
+            return frozenset(self._hanging)
+
+    def read_each(
+        self, keys: Iterable[int], read: Callable[[int], T], limit_s: float
+    ) -> dict[int, T | Broken | NoAnswer]:
+        """Reads the keys one after another, at most `limit_s` for each. A key that still hangs from before is not tried
+        again."""
+        answers: dict[int, T | Broken | NoAnswer] = {}
+        rest: deque[int] = deque()
+        now = time.monotonic()
+        with self._lock:
+            for key in keys:
+                if key in self._hanging:
+                    answers[key] = NoAnswer(now - self._hanging[key])
+                else:
+                    rest.append(key)
+        while rest:
+            walk = _Walk(rest, read)
+            self._hand_over(walk)  # type: ignore[arg-type]  # the queue does not care for the type of the results
+            stuck = self._watch(walk, limit_s)
+            answers.update(walk.results)
+            if stuck is None:
+                break
+            answers[stuck] = NoAnswer(limit_s)
+            rest = deque(key for key in walk.keys)
+        return answers
+
+    def close(self) -> None:
+        """Ends the parked threads. A later walk starts a new one."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify_all()
+
+    def _hand_over(self, walk: _Walk[object]) -> None:
+        with self._lock:
+            self._closed = False
+            walk.since = time.monotonic()
+            self._queue.append(walk)
+            if self._parked >= len(self._queue):
+                self._wake.notify()
+                return
+        threading.Thread(target=self._serve, name="nvml-reader", daemon=True).start()
+
+    def _watch(self, walk: _Walk[T], limit_s: float) -> int | None:
+        """Waits for the walk; returns the key on which it was left behind, if it was."""
+        left = limit_s
+        while not walk.done.wait(left):
+            with self._lock:
+                if walk.done.is_set():
+                    return None
+                left = walk.since + limit_s - time.monotonic()
+                if left > 0:
+                    continue
+                walk.abandoned = True
+                key = walk.current
+                if key is None:  # no thread has taken it up: the machine is starved, which looks the same from here
+                    return walk.keys.popleft()
+                self._hanging[key] = walk.since
+                return key
+        return None
+
+    def _serve(self) -> None:
+        while (walk := self._next()) is not None:
+            if not self._run(walk):
+                return
+
+    def _next(self) -> _Walk[object] | None:
+        with self._lock:
+            if not self._queue:
+                if self._parked >= _PARKED_THREADS or self._closed:
+                    return None
+                self._parked += 1
+                self._wake.wait_for(lambda: self._queue or self._closed)
+                self._parked -= 1
+            return self._queue.popleft() if self._queue else None
+
+    def _run(self, walk: _Walk[object]) -> bool:
+        """Reads the keys of the walk. False when it was left behind meanwhile: this thread then has no more to do."""
+        while True:
+            with self._lock:
+                if walk.abandoned:
+                    return False
+                if not walk.keys:
+                    walk.done.set()
+                    return True
+                walk.current = key = walk.keys.popleft()
+                walk.since = time.monotonic()
+            try:
+                result: object = walk.read(key)
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller, and a helper thread must not die of it
+                result = Broken(error)
+            with self._lock:
+                if walk.abandoned:
+                    self._hanging.pop(key, None)
+                    return False
+                walk.results[key] = result
