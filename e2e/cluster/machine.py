@@ -1,0 +1,140 @@
+"""One machine of the cluster: mount, network, process and host-name namespaces held by one waiting process.
+
+When that process ends the kernel ends everything in it, and its mounts and interfaces are gone: that is how a
+machine is switched off. Nothing here knows Kubernetes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from e2e.cluster import ClusterError
+from e2e.cluster.processes import Identity, identify
+from e2e.cluster.state import State
+
+# /proc is still the host's here, so the shell reads its own id as the host knows it. It then waits until that is on
+# record; where whoever started it dies first, the read fails and nothing is left behind.
+BIRTH = """
+set -eu
+read -r pid rest </proc/self/stat
+echo "$pid"
+read -r go
+mount --make-rshared /
+mount -t proc proc /proc
+echo "$1" >/proc/sys/kernel/hostname
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/lock
+. "$2"
+echo mounted
+exec "$3" "$1" >/dev/null
+"""
+REPORT_AND_ENTER = 'read -r pid rest </proc/self/stat; echo "$pid"; exec {setsid} nsenter --mount={mounts} -- "$@" {log}'
+
+
+class Machine:
+    """A machine by its name and its state file; every method works from any process, `up` or not."""
+
+    def __init__(self, name: str, directory: Path, state: State) -> None:
+        self.name = name
+        self.directory = directory
+        self.logs = directory / "logs"
+        self._state = state
+
+    @property
+    def running(self) -> bool:
+        """Whether it is switched on."""
+        return self._state.exists and (init := self._state.process(self.name)) is not None and init.alive
+
+    @property
+    def pid(self) -> int:
+        """Of process 1, as the host sees it."""
+        init = self._state.process(self.name) if self._state.exists else None
+        if init is None or not init.alive:
+            raise ClusterError(f"entering {self.name}: it is not running; bring the cluster up (again)")
+        return init.pid
+
+    def start(self, pause: Path, mounts: str = "") -> int:
+        """Switch it on; `mounts` is shell text that sets up its own directories. Process 1, as the host sees it."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        setup = self.directory / "mounts.sh"
+        setup.write_text(mounts)
+        # --fork of setsid: a machine outlives whoever switches it on.
+        unshare = ("setsid", "--fork", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork")
+        command = [*unshare, "sh", "-c", BIRTH, "sh", self.name, str(setup), str(pause)]
+        with (
+            (self.logs / "machine.log").open("w+") as log,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd="/", text=True
+            ) as process,
+        ):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            first = process.stdout.readline().strip()
+            init = identify(int(first)) if first.isdigit() else None
+            if init is not None:
+                self._state.put(self.name, init)
+                process.stdin.write("go\n")
+                process.stdin.close()
+            if init is None or process.stdout.readline().strip() != "mounted":
+                log.seek(0)
+                raise ClusterError(f"starting machine {self.name}: {log.read().strip()[-500:]}; {self._hint()}")
+        return init.pid
+
+    def end(self) -> None:
+        """Switch it off, like pulling the plug."""
+        init = self._state.process(self.name)
+        if init is not None:
+            init.kill()
+
+    def path(self, path: str | Path) -> Path:
+        """Where the host finds what the machine sees at `path`."""
+        absolute = Path(os.path.normpath(Path("/") / path))
+        if absolute.is_relative_to("/var/run"):  # an absolute link on most systems: it would lead to the host's /run
+            absolute = Path("/run") / absolute.relative_to("/var/run")
+        return Path(f"/proc/{self.pid}/root") / absolute.relative_to("/")
+
+    def inside(self, *argv: str) -> list[str]:
+        """The command that runs `argv` on the machine in the foreground."""
+        spaces = [f"--{space}=/proc/{self.pid}/ns/{file}" for space, file in _SPACES]
+        return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", *spaces, "--", *argv]
+
+    def reporting(self, argv: Sequence[str], log: Path) -> list[str]:
+        """Like `inside`, but says its process id, as the host sees it, on the first line and logs to a file."""
+        enter = self._enter(f">>'{log}' 2>&1", "")
+        return [*enter, *argv]
+
+    def start_daemon(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Identity:
+        """Start a process that belongs to process 1, logging to `logs/<name>.log`; on record when this returns."""
+        running = self._state.process(f"{self.name}/{name}")
+        if running is not None and running.alive:
+            raise ClusterError(f"starting {name} on {self.name}: it runs already as process {running.pid}")
+        enter = self._enter(f">>'{self.logs / name}.log' 2>&1 </dev/null", "setsid", background=True)
+        environment = {"PATH": os.environ["PATH"], "HOME": "/root", **(env or {})}
+        done = subprocess.run(
+            [*enter, *argv], env=environment, capture_output=True, text=True, check=False, cwd="/"
+        )
+        daemon = identify(int(done.stdout)) if done.stdout.strip().isdigit() else None
+        if daemon is None:
+            raise ClusterError(
+                f"starting {name} on {self.name}: {done.stderr.strip()[-500:] or 'it ended at once'}; {self._hint()}"
+            )
+        self._state.put(f"{self.name}/{name}", daemon)
+        return daemon
+
+    def daemon(self, name: str) -> Identity | None:
+        return self._state.process(f"{self.name}/{name}")
+
+    def _enter(self, log: str, setsid: str, *, background: bool = False) -> list[str]:
+        script = REPORT_AND_ENTER.format(mounts=f"/proc/{self.pid}/ns/mnt", log=log, setsid=setsid)
+        script = f"( {script} ) &" if background else script
+        # Mounts are entered last: the process reads its id from the host's /proc before.
+        return ["nsenter", *(f"--{s}=/proc/{self.pid}/ns/{f}" for s, f in _SPACES), "--", "sh", "-c", script, "sh"]
+
+    def _hint(self) -> str:
+        return f"see {self.logs}"
+
+
+_SPACES = (("net", "net"), ("uts", "uts"), ("ipc", "ipc"), ("pid", "pid"))

@@ -1,0 +1,73 @@
+"""What a cluster is asked to be. Values only: nothing here looks at the machine, except for where the home is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
+RELEASE = re.compile(r"1\.\d+")
+# A node gets its own layer over these directories, so what lies below them on the host is out of a node's sight.
+COVERED = ("/etc", "/proc", "/run", "/sys", "/var/lib", "/var/log", "/var/run")
+
+
+def default_home() -> Path:
+    return Path(os.environ.get("DRA_E2E_HOME") or "/var/tmp/dra-e2e")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """ValueError on construction says which option is wrong and what it may be."""
+
+    name: str = "dev"
+    nodes: tuple[str, ...] = ("node-1", "node-2")  # empty: a control plane only, and no scheduler is needed
+    emulate: str | None = None  # release whose API is served, "1.34"; None: the release of the binaries
+    served: tuple[str, ...] | None = None  # versions of resource.k8s.io, ("v1beta1",); None: that release's default
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)  # for every component, kubelets included
+    home: Path = field(default_factory=default_home)
+
+    def __post_init__(self) -> None:
+        for what, name in [("cluster", self.name), *(("node", node) for node in self.nodes)]:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"naming a {what} {name!r}: use 1 to 20 of a-z, 0-9 and inner hyphens")
+        if "control-plane" in self.nodes:
+            raise ValueError("naming a node control-plane: that machine is there already; use another name")
+        if len(set(self.nodes)) != len(self.nodes) or len(self.nodes) > 100:
+            raise ValueError(f"naming nodes {', '.join(self.nodes)}: names must differ, 100 nodes at most")
+        if self.emulate is not None and not RELEASE.fullmatch(self.emulate):
+            raise ValueError(f"emulating Kubernetes {self.emulate!r}: give a minor release, for example 1.34")
+        for covered in COVERED:
+            if self.home.is_relative_to(covered):
+                raise ValueError(
+                    f"using {self.home} as home: nodes have a {covered} of their own; set DRA_E2E_HOME elsewhere"
+                )
+
+    @property
+    def directory(self) -> Path:
+        return self.home / self.name
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a scheduler runs: it needs nodes, and at 1.37 it needs resource.k8s.io/v1 served."""
+        return bool(self.nodes) and (self.served is None or "v1" in self.served)
+
+    @property
+    def gates(self) -> str:
+        return ",".join(f"{gate}={str(on).lower()}" for gate, on in sorted(self.feature_gates.items()))
+
+    def record(self) -> dict[str, Any]:
+        """As the state file keeps them; what `same_as` compares."""
+        return {
+            "nodes": list(self.nodes),
+            "emulate": self.emulate,
+            "served": None if self.served is None else list(self.served),
+            "feature_gates": dict(sorted(self.feature_gates.items())),
+        }
+
+    def same_as(self, record: Mapping[str, Any]) -> bool:
+        return json.dumps(self.record(), sort_keys=True) == json.dumps(dict(record), sort_keys=True)
