@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dra_driver.hardware import ld_so_cache
 from dra_driver.model.errors import TellUser
 
 # Host paths in the order in which they are tried: an ordinary installation, the GPU operator's driver container, GKE.
@@ -97,8 +98,16 @@ def is_file(root: str, path: str) -> bool:
 
 
 def library_directories(root: str) -> tuple[str, ...]:
-    """Those of `LIBRARY_DIRECTORIES` that exist, links followed, each once, in order."""
-    found = (resolve(root, directory) for directory in LIBRARY_DIRECTORIES)
+    """Those of `LIBRARY_DIRECTORIES` that exist, links followed, each once, in order; then where the root's ld.so.cache
+    has libcuda or libnvidia-ml."""
+    found = [resolve(root, directory) for directory in LIBRARY_DIRECTORIES]
+    try:
+        with open(below(root, "etc/ld.so.cache"), "rb") as file:
+            cache = file.read()
+    except OSError:
+        cache = b""
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        found.extend(resolve(root, os.path.dirname(path)) for path in ld_so_cache.library_paths(cache, name))
     return tuple(dict.fromkeys(path for path in found if path is not None and os.path.isdir(below(root, path))))
 
 
