@@ -1,0 +1,81 @@
+"""Carries out a plan: delete, update, create, each under the condition that nobody changed the object since it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from dra_driver.controller import semantics
+from dra_driver.controller.diff import Plan, Pool, Slice, created, deletion, name_of, updated
+from dra_driver.controller.semantics import Dropped, canonical, content_of
+from dra_driver.controller.slices import Content
+from dra_driver.controller.view import SliceView
+from dra_driver.model.errors import DriverError, GiveUp, TellUser
+from dra_driver.ports import ResourceApi, Telemetry
+
+
+class Adoptions:
+    """Contents that the API server stores otherwise than they are sent, because feature gates are off. For as long as the same
+    is wanted, what it stored counts as wanted: anything else would be a loop of writes. One publisher's thread uses it."""
+
+    def __init__(self) -> None:
+        self._stored: dict[int, tuple[Any, Content]] = {}
+
+    def instead_of(self, index: int, content: Content) -> Content:
+        sent, stored = self._stored.get(index, (None, content))
+        return stored if sent is not None and sent == canonical(content) else content
+
+    def compare(self, index: int, sent: Content, answer: Slice) -> Dropped | None:
+        """Remembers the difference between what was sent and what came back, and returns it."""
+        stored = content_of(answer)
+        lost = semantics.dropped(name_of(answer), sent, stored)
+        if lost is not None:
+            self._stored[index] = (canonical(sent), stored)
+        return lost
+
+
+def apply(
+    plan: Plan,
+    pool: Pool,
+    api: ResourceApi,
+    node_uid: Callable[[], str],
+    view: SliceView,
+    adoptions: Adoptions,
+    telemetry: Telemetry,
+) -> tuple[Dropped, ...]:
+    """Returns what the API server dropped. The first error ends it; a plan made from a new list goes on from there."""
+    for item in plan.deletes:
+        path = f"{pool.path}/{quote(name_of(item), safe='')}"
+        with suppress(GiveUp):  # it was gone already
+            _counted("delete", telemetry, partial(api.request, "DELETE", path, body=deletion(item)))
+        view.removed(item)
+    if not plan.updates and not plan.creates:
+        return ()
+    owner = node_uid()  # asked anew each time: slices owned by a Node that was replaced are garbage-collected
+    lost: list[Dropped | None] = []
+    for index, item, content in plan.updates:
+        path = f"{pool.path}/{quote(name_of(item), safe='')}"
+        body = updated(item, content, plan, pool, owner)
+        answer = _counted("update", telemetry, partial(api.request, "PUT", path, body=body))
+        view.wrote(answer)
+        lost.append(adoptions.compare(index, content, answer))
+    for index, content in plan.creates:
+        body = created(index, content, plan, pool, owner)
+        answer = _counted("create", telemetry, partial(api.request, "POST", pool.path, body=body))
+        view.wrote(answer)
+        lost.append(adoptions.compare(index, content, answer))
+    return tuple(entry for entry in lost if entry is not None)
+
+
+def _counted(verb: str, telemetry: Telemetry, write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        answer = write()
+    except DriverError as error:
+        result = "give_up" if isinstance(error, GiveUp) else "tell_user" if isinstance(error, TellUser) else "retry"
+        telemetry.slice_written(verb, result)
+        raise
+    telemetry.slice_written(verb, "ok")
+    return answer
