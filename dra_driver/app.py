@@ -1,1 +1,173 @@
-"""Composition root: the only room that knows everyone. Starts in order, stops in reverse."""
+"""Composition root: the only room that knows everyone. Starts in order, stops in reverse.
+
+A feature is wired here or not at all; no other room asks whether it is on. To add a device kind, a sharing mode or a
+watcher, add its file and one line in `build`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dra_driver import __version__
+from dra_driver.cdi.names import vendor
+from dra_driver.cdi.store import FileCdiStore
+from dra_driver.controller.publisher import SlicePublisher
+from dra_driver.core.catalog import Catalog
+from dra_driver.core.configs import EXCLUSIVE, ConfigRefusal, DecodedConfig
+from dra_driver.core.driver import Driver, Rooms
+from dra_driver.core.recovery import Keeper, recover
+from dra_driver.hardware.sysfs import boot_id
+from dra_driver.host import Host, host
+from dra_driver.kinds.gpu import GpuKind
+from dra_driver.kube.claims import ApiClaims
+from dra_driver.kube.client import KubeApi
+from dra_driver.kube.discovery import Discovery
+from dra_driver.kube.events import ApiEvents
+from dra_driver.kube.nodes import NodeLookup
+from dra_driver.kubelet.servers import KubeletServers
+from dra_driver.ports import Kind, SharingMode
+from dra_driver.settings import Settings
+from dra_driver.sharing.exclusive import Exclusive
+from dra_driver.state.ledger import FileLedger
+from dra_driver.telemetry.http import HttpServer
+from dra_driver.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+def decode_config(parameters: Mapping[str, Any]) -> DecodedConfig:
+    """Opaque parameters -> what `core` decides by. The schema is loaded when the first configuration is met."""
+    from api.resource.v1beta1 import ConfigMistakesError, GpuConfig, decode
+
+    try:
+        config = decode(parameters)
+    except ConfigMistakesError as error:
+        raise ConfigRefusal([str(mistake) for mistake in error.mistakes]) from error
+    kinds = frozenset({"gpu"} if isinstance(config, GpuConfig) else {"mig"})
+    return DecodedConfig(config.sharing.strategy if config.sharing else EXCLUSIVE, kinds, config)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that runs, in the order in which it starts."""
+
+    api: KubeApi
+    events: ApiEvents
+    host: Host
+    catalog: Catalog
+    ledger: FileLedger
+    cdi: FileCdiStore
+    rooms: Rooms
+    driver: Driver
+    publisher: SlicePublisher
+    servers: KubeletServers
+    keeper: Keeper
+    probes: HttpServer
+
+
+def build(settings: Settings) -> Parts:
+    """Wires everything; opens, starts and writes nothing."""
+    machine = host(settings)
+    metrics = Metrics(__version__, settings.driver_name)
+    api = KubeApi(settings.kubeconfig or None)
+    versions = Discovery(api)
+    events = ApiEvents(api, settings.driver_name, settings.node_name)
+    ledger = FileLedger(str(settings.ledger_dir))
+    cdi = FileCdiStore(settings.cdi_dir, vendor(settings.driver_name))
+    kinds: tuple[Kind, ...] = (GpuKind(machine.hardware, machine.files),)
+    modes: tuple[SharingMode, ...] = (Exclusive(),)
+    catalog = Catalog(
+        machine.hardware,
+        kinds,
+        held=lambda device: bool(ledger.holders(device)),
+        telemetry=metrics,
+        taint_key=f"{settings.driver_name}/gpu-lost",
+    )
+    rooms = Rooms(
+        claims=ApiClaims(api, versions, settings.driver_name),
+        ledger=ledger,
+        cdi=cdi,
+        files=machine.files,
+        events=events,
+        telemetry=metrics,
+        kinds={kind.name: kind for kind in kinds},
+        modes={mode.strategy: mode for mode in modes},
+        decode=decode_config,
+    )
+    driver = Driver(settings.node_name, boot_id(machine.roots), catalog, rooms)
+    kubelet_dir = Path(settings.kubelet_dir)
+    servers = KubeletServers(
+        settings.driver_name,
+        kubelet_dir / "plugins",
+        kubelet_dir / "plugins_registry",
+        driver,
+        settings.instance or None,
+    )
+    publisher = SlicePublisher(
+        api,
+        settings.driver_name,
+        settings.node_name,
+        desired=catalog.refresh,
+        node_uid=NodeLookup(api, settings.node_name).uid,
+        api_version=versions.version,
+        telemetry=metrics,
+        interrupt=api.interrupt,
+    )
+    return Parts(
+        api=api,
+        events=events,
+        host=machine,
+        catalog=catalog,
+        ledger=ledger,
+        cdi=cdi,
+        rooms=rooms,
+        driver=driver,
+        publisher=publisher,
+        servers=servers,
+        keeper=Keeper(driver, rooms, settings.keeper_s, settings.janitor_s, settings.gone_s),
+        probes=HttpServer(settings.http_address, metrics.render, servers.not_alive, servers.not_ready),
+    )
+
+
+def run(settings: Settings, stopping: threading.Event | None = None) -> int:
+    """Runs the agent until SIGTERM, SIGINT or `stopping`. Exit status 0."""
+    stop = stopping or threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    log.info("starting", extra={"driver": settings.driver_name, "node": settings.node_name, "pid": os.getpid()})
+    with ExitStack() as stack:
+        parts = build(settings)
+        _start(stack, parts)
+        log.info("serving", extra={"devices": len(parts.catalog.devices)})
+        while not stop.wait(settings.rescan_s):
+            parts.publisher.wake()
+        log.info("stopping")
+    log.info("stopped")
+    return 0
+
+
+def _start(stack: ExitStack, parts: Parts) -> None:
+    def started(start: Callable[[], object], stop: Callable[[], object]) -> None:
+        start()
+        stack.callback(stop)
+
+    stack.callback(parts.api.close)
+    stack.callback(parts.events.stop)
+    started(parts.probes.start, parts.probes.stop)
+    started(parts.host.hardware.start, parts.host.hardware.stop)
+    # Published while recovery runs: the scheduler needs the devices, and what is held is on the ledger already.
+    started(parts.publisher.start, parts.publisher.stop)
+    parts.ledger.sweep()
+    parts.cdi.sweep()
+    recover(parts.driver, parts.rooms)
+    started(parts.keeper.start, parts.keeper.stop)
+    started(parts.servers.start, parts.servers.stop)

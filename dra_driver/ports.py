@@ -37,7 +37,7 @@ class DriverFiles(Protocol):
 
 class Journal(Protocol):
     def intend(self, effect: Effect) -> None:
-        """Puts the intent on record, with prior values, before the effect. Raises RetryLater if it cannot be recorded:
+        """Puts the intent on record, with prior values, before the effect. Raises DriverError if it cannot be recorded:
         the effect must then not happen."""
 
 
@@ -95,10 +95,12 @@ class Ledger(Protocol):
     two instances of the agent (an upgrade) see each other's records."""
 
     def find(self, uid: str) -> ClaimRecord | None:
-        """None when there is no record. A damaged one is set aside first, and reported by `damaged()`."""
+        """None when there is no record. A damaged one is set aside first, and reported by `damaged()`. TellUser for a
+        record that a newer version wrote: it is left as it is."""
 
     def put(self, record: ClaimRecord) -> None:
-        """Replaces the claim's record in one atomic step, after the holders of its devices are on the index."""
+        """Replaces the claim's record in one atomic step, after the holders of its devices are on the index. Callers hold
+        the locks of the claim's devices: two puts of one claim at a time are not expected."""
 
     def drop(self, uid: str) -> None:
         """Removes record and holders. Not finding them is success."""
@@ -110,7 +112,7 @@ class Ledger(Protocol):
         """UIDs of all claims on record."""
 
     def damaged(self) -> tuple[DamagedRecord, ...]:
-        """Records set aside since the start and not yet rebuilt (`put` or `drop` of the same UID ends that)."""
+        """Records set aside and not yet rebuilt (`put` or `drop` of the same UID ends that)."""
 
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
         """Holds these devices against every other thread and instance; always taken in one order. RetryLater, naming

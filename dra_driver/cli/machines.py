@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dra_driver.cli.table import print_table
-from dra_driver.hardware.sim import list_machines
+from dra_driver.hardware.sim.machine_files import list_machines
 
 
 def run(arguments: argparse.Namespace) -> int:  # noqa: ARG001

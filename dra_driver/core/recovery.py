@@ -37,7 +37,11 @@ def recover(driver: Driver, rooms: Rooms) -> Swept:
     kept: list[str] = []
     undone: list[str] = []
     for uid in sorted(rooms.ledger.uids()):
-        record = rooms.ledger.find(uid)
+        try:
+            record = rooms.ledger.find(uid)
+        except DriverError as error:
+            log.error("claim UID %s is left as it is: %s", uid, error)  # noqa: TRY400 - the message says it all
+            continue
         if record is not None:
             (kept if _recover_one(driver, rooms, record) else undone).append(uid)
     damaged = rooms.ledger.damaged()

@@ -1,0 +1,12 @@
+"""Parsed arguments -> settings: the one step that every verb with settings begins with."""
+
+from __future__ import annotations
+
+import argparse
+
+from dra_driver.settings import TABLE, Settings, load
+
+
+def from_arguments(arguments: argparse.Namespace, required: tuple[str, ...] = ()) -> Settings:
+    flags = {row.name: getattr(arguments, row.name) for row in TABLE}
+    return load(flags, file=arguments.config, required=required)

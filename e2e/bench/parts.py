@@ -1,0 +1,80 @@
+"""Where the time of one prepare goes: the driver built in this process, every port of it behind a stopwatch."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dra_driver.app import build
+from dra_driver.core.driver import Driver
+from dra_driver.hardware.sysfs import boot_id
+from dra_driver.model.claim import ClaimRef
+from dra_driver.settings import load
+
+
+class Stopwatch:
+    """Stands in front of a port and notes how long each call took."""
+
+    def __init__(self, name: str, inner: Any, notes: dict[str, list[float]]) -> None:
+        self._name = name
+        self._inner = inner
+        self._notes = notes
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(self._inner, attribute)
+        if not callable(value):
+            return value
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            begin = time.perf_counter()
+            answer = value(*arguments, **named)
+            self._note(attribute, begin)
+            return self._held(answer, attribute) if attribute == "lock" else answer
+
+        return timed
+
+    def _note(self, attribute: str, begin: float) -> None:
+        self._notes[f"{self._name}.{attribute}"].append(time.perf_counter() - begin)
+
+    @contextmanager
+    def _held(self, lock: Any, attribute: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        with lock:
+            self._note(attribute, begin)
+            yield
+
+
+def where_the_time_goes(flags: Sequence[str], refs: Sequence[ClaimRef], rounds: int) -> list[tuple[str, float, float]]:
+    """(port call, times per prepare, milliseconds per prepare), the costliest first; the last row is the whole."""
+    values = {flags[i].removeprefix("--").replace("-", "_"): flags[i + 1] for i in range(0, len(flags), 2)}
+    parts = build(load(values, {}))
+    parts.host.hardware.start()
+    notes: dict[str, list[float]] = defaultdict(list)
+    names = ("claims", "ledger", "cdi", "files", "telemetry")
+    watched = {name: Stopwatch(name, getattr(parts.rooms, name), notes) for name in names}
+    kinds = {name: Stopwatch(f"kind {name}", kind, notes) for name, kind in parts.rooms.kinds.items()}
+    rooms = dataclasses.replace(parts.rooms, **watched, kinds=kinds)
+    parts.catalog.refresh()
+    driver = Driver(values["node_name"], boot_id(parts.host.roots), parts.catalog, rooms)
+    whole = []
+    for number in range(rounds):
+        ref = refs[number % len(refs)]
+        begin = time.perf_counter()
+        driver.prepare(ref)
+        whole.append(time.perf_counter() - begin)
+        kept = {name: list(seconds) for name, seconds in notes.items()}
+        driver.unprepare(ref)
+        notes.clear()
+        notes.update(kept)
+    parts.host.hardware.stop()
+    rows = [
+        (name, len(seconds) / rounds, statistics.median(seconds) * len(seconds) / rounds * 1000)
+        for name, seconds in notes.items()
+    ]
+    rows.sort(key=lambda row: -row[2])
+    return [*rows, ("whole prepare, in this process", 1.0, statistics.median(whole) * 1000)]

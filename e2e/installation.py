@@ -1,0 +1,217 @@
+"""The driver on a cluster: manifests applied, one agent a node over a simulated machine, each as its own service account.
+
+Knows the cluster only through its interface, so that the same scenarios run wherever there is a `Cluster`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from dra_driver.hardware.sim.simulation import SimulatedMachine
+from e2e.cluster import Cluster, ClusterError, Process
+
+ROOT = Path(__file__).resolve().parent.parent
+MANIFESTS = ROOT / "deploy" / "manifests"
+EXAMPLES = ROOT / "deploy" / "examples"
+DRIVER = "gpu.nvidia.com"
+# There is no registry here: what the examples call ubuntu is this image of the test cluster.
+TEST_IMAGE = "e2e/busybox:1"
+EXAMPLE_IMAGE = "ubuntu:24.04"
+
+T = TypeVar("T")
+
+
+def until(what: str, ask: Callable[[], T | None], seconds: float = 60, every: float = 0.1) -> T:
+    """The first answer that is neither None nor False; ClusterError when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer is not None and answer is not False:
+            return answer
+        if time.monotonic() > deadline:
+            raise ClusterError(f"waiting {seconds:.0f} s for {what}: it did not come")
+        time.sleep(every)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects of a manifest, with the image that this cluster has."""
+    return [item for item in yaml.safe_load_all(text.replace(EXAMPLE_IMAGE, TEST_IMAGE)) if item]
+
+
+class Installation:
+    """`machines` maps node names to simulated machines."""
+
+    def __init__(self, cluster: Cluster, machines: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.machines = machines
+        self.agents: dict[str, Process] = {}
+
+    def install(self) -> None:
+        self.apply(*documents((MANIFESTS / "rbac.yaml").read_text()))
+        self.apply(*documents((MANIFESTS / "deviceclasses.yaml").read_text()))
+        for node in self.machines:
+            self.start_agent(node)
+
+    def simulation(self, node: str) -> Path:
+        return self.cluster.directory / "machines" / node
+
+    def machine(self, node: str) -> SimulatedMachine:
+        return SimulatedMachine.open(self.simulation(node))
+
+    def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
+        """Starts the agent of a node with its own, node-bound token; `settings` are more settings by name."""
+        token = until("the service account", lambda: self._token(node), 30)  # the ServiceAccount may be a moment old
+        kubeconfig = self.cluster.write_kubeconfig(self.cluster.directory / f"agent-{node}.kubeconfig", token)
+        flags = {
+            "node_name": node,
+            "kubeconfig": str(kubeconfig),
+            "machine": self.machines[node],
+            "simulation_dir": str(self.simulation(node)),
+            "keeper_s": "1",
+            "rescan_s": "2",
+            "log_level": "debug",
+            **settings,
+        }
+        argv = [sys.executable, "-m", "dra_driver.cli.main", "agent"]
+        for setting, value in flags.items():
+            argv += ["--" + setting.replace("_", "-"), value]
+        process = self.cluster.nodes[node].start(argv, name=name, cwd=ROOT)
+        if name == "agent":
+            self.agents[node] = process
+        if wait:
+            until(f"slices of {node}", lambda: self._alive(process) and (self.slices(node) or None), 30)
+        return process
+
+    def _token(self, node: str) -> str | None:
+        try:
+            return self.cluster.service_account_token("dra-driver", "dra-driver", node)
+        except ClusterError:
+            return None
+
+    @staticmethod
+    def _alive(process: Process) -> bool:
+        if process.poll() is not None:
+            raise ClusterError(f"the agent ended with status {process.poll()}: see {process.log}")
+        return True
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        command = [str(self.cluster.kubectl), "--kubeconfig", str(self.cluster.kubeconfig), *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+        if check and done.returncode:
+            raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(json.dumps(item) for item in objects))
+
+    def apply_example(self, name: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        objects = documents((EXAMPLES / f"{name}.yaml").read_text())
+        for item in objects:
+            if namespace is not None and item["kind"] != "Namespace":
+                item["metadata"]["namespace"] = namespace
+        self.apply(*objects)
+        return objects
+
+    def delete(self, kind: str, name: str, namespace: str = "default", *more: str) -> None:
+        self.kubectl("delete", kind, name, "-n", namespace, "--ignore-not-found", "--wait=true", "--timeout=90s", *more)
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """An object or a list; None when there is none."""
+        try:
+            return self.cluster.request("GET", path)
+        except ClusterError as error:
+            if " 404 " in str(error):
+                return None
+            raise
+
+    def pod(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        return self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    def wait_for_pod(
+        self, name: str, namespace: str = "default", phases: Sequence[str] = ("Running",), seconds: float = 90
+    ) -> dict[str, Any]:
+        def ask() -> dict[str, Any] | None:
+            pod = self.pod(name, namespace)
+            return pod if pod and pod["status"].get("phase") in phases else None
+
+        try:
+            return until(f"pod {namespace}/{name} to be {' or '.join(phases)}", ask, seconds)
+        except ClusterError as error:
+            raise ClusterError(f"{error}; {self.why(name, namespace)}") from None
+
+    def why(self, name: str, namespace: str) -> str:
+        """The last events about a pod: what a person would look at next."""
+        listed = self.get(f"/api/v1/namespaces/{namespace}/events") or {"items": []}
+        about = [item for item in listed["items"] if item["involvedObject"].get("name", "").startswith(name)]
+        return " | ".join(f"{item['reason']}: {item['message']}" for item in about[-4:]) or "no events"
+
+    def logs(self, pod: str, container: str | None = None, namespace: str = "default") -> str:
+        which = ["-c", container] if container else []
+        return self.kubectl("logs", pod, "-n", namespace, *which)
+
+    def gpus_seen(self, pod: str, container: str | None = None, namespace: str = "default") -> list[str]:
+        """The lines of `nvidia-smi -L` that the container printed first."""
+
+        def ask() -> list[str] | None:
+            lines = [line for line in self.logs(pod, container, namespace).splitlines() if line.startswith("GPU ")]
+            return lines or None
+
+        return until(f"the output of nvidia-smi in {pod}", ask, 30)
+
+    def execute(self, pod: str, *argv: str, namespace: str = "default", container: str | None = None) -> str:
+        which = ["-c", container] if container else []
+        return self.kubectl("exec", pod, "-n", namespace, *which, "--", *argv)
+
+    def slices(self, node: str | None = None, version: str = "v1") -> list[dict[str, Any]]:
+        selector = f"?fieldSelector=spec.nodeName%3D{node}" if node else ""
+        listed = self.get(f"/apis/resource.k8s.io/{version}/resourceslices{selector}") or {"items": []}
+        return [item for item in listed["items"] if item["spec"]["driver"] == DRIVER]
+
+    def devices(self, node: str | None = None) -> list[dict[str, Any]]:
+        return [device for item in self.slices(node) for device in item["spec"].get("devices") or []]
+
+    def claims(self, namespace: str = "default") -> list[dict[str, Any]]:
+        listed = self.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims") or {"items": []}
+        items: list[dict[str, Any]] = listed["items"]
+        return items
+
+    def claims_of(self, pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The ResourceClaims that a pod uses."""
+        made = {
+            item["name"]: item.get("resourceClaimName") for item in pod["status"].get("resourceClaimStatuses") or []
+        }
+        names = [
+            entry.get("resourceClaimName") or made.get(entry["name"])
+            for entry in pod["spec"].get("resourceClaims") or []
+        ]
+        namespace = pod["metadata"]["namespace"]
+        found = [
+            self.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}") for name in names if name
+        ]
+        return [claim for claim in found if claim]
+
+    def allocated(self, pod: Mapping[str, Any]) -> list[str]:
+        """Device names that the scheduler gave to the pod, in order."""
+        return [
+            result["device"]
+            for claim in self.claims_of(pod)
+            for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+            if result["driver"] == DRIVER
+        ]
+
+    def uuids(self, node: str, names: Sequence[str]) -> list[str]:
+        by_name = {device["name"]: device["attributes"]["uuid"]["string"] for device in self.devices(node)}
+        return [by_name[name] for name in names]
+
+    def on_node(self, node: str, path: str) -> list[str]:
+        """File names in a directory as the node sees it, sorted; empty when it is not there."""
+        directory = self.cluster.nodes[node].path(path)
+        return sorted(item.name for item in directory.iterdir()) if directory.is_dir() else []
