@@ -11,6 +11,7 @@ from dra_driver.hardware.sim import arguments as c
 from dra_driver.hardware.sim.calls import Call, Target
 from dra_driver.hardware.sim.codes import Code, Refused
 from dra_driver.hardware.sim.facts import MigBoard, MigProfile
+from dra_driver.hardware.sim.instance_files import show_instances
 from dra_driver.hardware.sim.mig_rules import compute_profiles, mig_devices, profile_count, remaining
 from dra_driver.hardware.sim.session import Session
 
@@ -58,6 +59,7 @@ def set_mig_mode(session: Session, target: Target, mode: Any, activation: Any) -
             status = Code.SUCCESS
             gpu["mig"] = wanted
             gpu["compute_mode"] = 0
+        show_instances(session.directory, session.machine, target.gpu, state)
     c.put_int(activation, status)
 
 

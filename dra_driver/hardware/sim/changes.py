@@ -23,16 +23,32 @@ def reset(gpu: GpuState) -> None:
     gpu["remap_pending"] = gpu["recovery_action"] = 0
 
 
-def reboot(machine: Machine, state: State) -> None:
-    """Instances, processes and compute modes go; a removed GPU stays away; Ampere keeps its MIG mode."""
-    state["boot_id"] = new_boot_id()
-    state["epoch"] += 1
-    state["driver_loaded"] = True
+def unload(machine: Machine, state: State) -> None:
+    """With the kernel driver go instances, processes and modes; only Ampere keeps its MIG mode, and activates a
+    pending one."""
+    state["driver_loaded"] = False
     for gpu in machine.gpus:
         found, board = state["gpus"][gpu.pci], machine.board(gpu)
+        lost = found["lost"]
         reset(found)
+        found["lost"] = lost
         kept = found["mig_pending"] if board and board.reset_to_enable else 0
         found["mig"] = found["mig_pending"] = kept
+
+
+def load(state: State) -> None:
+    if not state["driver_loaded"]:
+        state["epoch"] += 1
+    state["driver_loaded"] = True
+
+
+def reboot(machine: Machine, state: State) -> None:
+    """Brings lost GPUs back; a removed one stays away."""
+    unload(machine, state)
+    load(state)
+    state["boot_id"] = new_boot_id()
+    for found in state["gpus"].values():
+        found["lost"] = False
 
 
 def add_event(state: State, pci: str, kind: int, data: int, gi: int, ci: int) -> None:

@@ -101,6 +101,7 @@ static int list(void)
         if (strcmp(gpu[CONDITION], "ok") != 0) {
             printf("Unable to determine the device handle for GPU%s: GPU is lost.  Reboot the system to recover this GPU\n", gpu[PCI]);
             status = EXIT_LOST;
+            number++;
             continue;
         }
         printf("GPU %d: %s (UUID: %s)\n", number++, gpu[NAME], gpu[UUID]);
@@ -115,7 +116,7 @@ static int table(void)
 {
     const char *line = "+-----------------------------------------------------------------------------------------+";
     int number = 0;
-    printf("%s\n| NVIDIA-SMI %-26s Driver Version: %-14s CUDA Version: %-8s |\n%s\n", line, driver, driver, cuda, line);
+    printf("%s\n| NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: %-8s |\n%s\n", line, driver, driver, cuda, line);
     printf("| GPU  Name                                        Bus-Id            Memory-Total          |\n%s\n", line);
     for (int i = 0; i < row_count; i++)
         if (is_visible_gpu(rows[i]))

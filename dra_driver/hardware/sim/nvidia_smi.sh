@@ -54,7 +54,7 @@ if [ $number = 0 ]; then
 fi
 line="+-----------------------------------------------------------------------------------------+"
 case ${1:-} in
-"") printf '%s\n| NVIDIA-SMI %-26s Driver Version: %-14s CUDA Version: %-8s |\n%s\n' "$line" "$driver" "$driver" "$cuda" "$line"
+"") printf '%s\n| NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: %-8s |\n%s\n' "$line" "$driver" "$driver" "$cuda" "$line"
     printf '| GPU  Name                                        Bus-Id            Memory-Total          |\n%s\n' "$line"
     printf '%s%s\n' "$shown" "$line" ;;
 *) printf '%s' "$shown" ;;

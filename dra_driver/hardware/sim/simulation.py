@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from dra_driver.hardware.sim.changes import add_event, reboot, reset, visible
+from dra_driver.hardware.sim.changes import add_event, load, reboot, reset, unload, visible
 from dra_driver.hardware.sim.codes import NO_INSTANCE, XID_EVENT, Code
 from dra_driver.hardware.sim.dev_nodes import nodes_are_real, write_dev
 from dra_driver.hardware.sim.errors import SimulationError
@@ -202,15 +202,14 @@ class SimulatedMachine:
                 mark.unlink()
 
     def unload_driver(self) -> None:
+        """Whatever ran on the GPUs is gone, and so is MIG except for Ampere's mode."""
         with self._change() as state:
-            state["driver_loaded"] = False
+            unload(self.machine, state)
 
     def load_driver(self) -> None:
         """Whoever had initialised the library before must do so again."""
         with self._change() as state:
-            if not state["driver_loaded"]:
-                state["epoch"] += 1
-            state["driver_loaded"] = True
+            load(state)
 
     def remove_library(self) -> None:
         """`libnvidia-ml.so` is missing, as where no driver was installed."""

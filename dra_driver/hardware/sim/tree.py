@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 
@@ -31,6 +30,8 @@ def put_link(path: Path, target: str) -> None:
 def drop(path: Path) -> None:
     """Removes a file, a link or a whole directory; what is not there is fine."""
     if path.is_dir() and not path.is_symlink():
+        import shutil  # not for the agent: it loads three compression libraries
+
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
