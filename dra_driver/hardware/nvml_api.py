@@ -172,9 +172,11 @@ def active_nvlinks(handle: Handle) -> int:
         try:
             active += int(_call(pynvml.nvmlDeviceGetNvLinkState, handle, link))
         except NvmlFailure as failure:
-            if link and failure.code in (failures.NOT_SUPPORTED, failures.INVALID_ARGUMENT):
-                break
-            raise
+            if failure.code not in (failures.NOT_SUPPORTED, failures.INVALID_ARGUMENT):
+                raise
+            if link == 0:
+                raise NvmlFailure(failures.NOT_SUPPORTED, failure.doing) from failure
+            break
     return active
 
 

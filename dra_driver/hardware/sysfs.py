@@ -22,11 +22,21 @@ def _device(roots: HostRoots, pci: PciAddress) -> str:
 
 def pcie_root(roots: HostRoots, pci: PciAddress) -> str | None:
     """`pci0000:16`: the first such part of the device's real path, as `resource.kubernetes.io/pcieRoot` defines it."""
+    return next((part for part in _path(roots, pci) if _PCIE_ROOT.match(part)), None)
+
+
+def bridges(roots: HostRoots, pci: PciAddress) -> tuple[str, ...]:
+    """Addresses of the ports and switches between PCIe root and GPU, from the root down."""
+    parts = _path(roots, pci)
+    start = next((number for number, part in enumerate(parts) if _PCIE_ROOT.match(part)), len(parts))
+    return tuple(parts[start + 1 : -1])
+
+
+def _path(roots: HostRoots, pci: PciAddress) -> list[str]:
+    """Parts of the device's real path below /sys/devices; empty when sysfs does not know it."""
     devices = os.path.realpath(os.path.join(roots.sys, "devices"))
     path = os.path.realpath(_device(roots, pci))
-    if not path.startswith(devices + "/"):
-        return None
-    return next((part for part in path[len(devices) :].split("/") if _PCIE_ROOT.match(part)), None)
+    return path[len(devices) + 1 :].split("/") if path.startswith(devices + "/") else []
 
 
 def numa_node(roots: HostRoots, pci: PciAddress) -> int | None:
