@@ -52,7 +52,8 @@ class Process(Protocol):
 class Node(Protocol):
     """One machine of the cluster, with /run, /etc, /var/lib, network and process ids of its own.
 
-    Other paths (/usr, /tmp, /work, a virtual environment) are the host's.
+    All other paths (/usr, /tmp, /dev, a virtual environment) are the host's. Processes on the node read a boot_id of
+    its own; containers read the host's, as their /proc is made anew.
     """
 
     @property

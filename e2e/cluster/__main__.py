@@ -15,7 +15,6 @@ from e2e.cluster.options import Options
 from e2e.cluster.parts import PROGRAMS
 from e2e.cluster.prerequisites import provide
 from e2e.cluster.running import RunningCluster, node_ready
-from e2e.cluster.state import State
 from e2e.cluster.steps import say
 
 
@@ -42,7 +41,8 @@ def _up(chosen: argparse.Namespace) -> int:
     started = time.monotonic()
     cluster = RunningCluster(options)
     cluster.up()
-    say(f"{options.name} is up after {time.monotonic() - started:.0f} s: {cluster.server}, logs below {cluster.directory}")
+    say(f"{options.name} is up after {time.monotonic() - started:.0f} s")
+    say(f"API server {cluster.server}, logs below {cluster.directory}")
     say(f"kubectl of its version: {cluster.kubectl}")
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     return 0
@@ -59,9 +59,8 @@ def _status(chosen: argparse.Namespace) -> int:
     cluster = _running(chosen.name)
     for part, runs in cluster.parts().items():
         print(f"{part:20} {'runs' if runs else 'is stopped'}")
-    ready = {}
-    if cluster.parts()["apiserver"]:
-        ready = {node["metadata"]["name"]: node_ready(node) for node in cluster.request("GET", "/api/v1/nodes")["items"]}
+    nodes = cluster.request("GET", "/api/v1/nodes")["items"] if cluster.parts()["apiserver"] else []
+    ready = {node["metadata"]["name"]: node_ready(node) for node in nodes}
     for name, node in cluster.nodes.items():
         print(f"{name:20} {'Ready' if ready.get(name) else 'not Ready'}, {node.address}, logs in {node.logs}")
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
@@ -89,16 +88,10 @@ def _build(chosen: argparse.Namespace) -> int:
 
 
 def _running(name: str) -> RunningCluster:
-    """With the options it was brought up with."""
-    kept = State(Options(name=name).directory).options
-    options = Options(
-        name=name,
-        nodes=tuple(kept["nodes"]),
-        emulate=kept["emulate"],
-        served=None if kept["served"] is None else tuple(kept["served"]),
-        feature_gates=kept["feature_gates"],
-    )
-    return RunningCluster(options)
+    cluster = RunningCluster(Options(name=name))
+    if not cluster.directory.exists():
+        raise ClusterError(f"looking for cluster {name}: {cluster.directory} is not there; bring it up first")
+    return cluster
 
 
 def _gate(text: str) -> tuple[str, bool]:

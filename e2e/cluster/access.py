@@ -55,7 +55,7 @@ class Api:
     def text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        call = urllib.request.Request(self._server + path, data=data, headers=headers, method=method)  # noqa: S310
+        call = urllib.request.Request(self._server + path, data=data, headers=headers, method=method)
         context = ssl.create_default_context(cafile=str(self._authority))
         # No proxy from the environment: the cluster is on this machine.
         opener = urllib.request.build_opener(
@@ -93,5 +93,5 @@ def wait(
         except ClusterError as error:
             last = str(error)
         if time.monotonic() > deadline or not hope():
-            raise ClusterError(f"waiting {seconds:.0f} s for {what}: {last}; {otherwise()}")
+            raise ClusterError(f"waiting for {what}: {last}; {otherwise()}")
         time.sleep(0.1)

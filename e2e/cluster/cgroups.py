@@ -8,7 +8,7 @@ from pathlib import Path
 from e2e.cluster import ClusterError
 
 ROOT = Path("/sys/fs/cgroup")
-CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
+CONTROLLERS = ("cpu", "cpuset", "hugetlb", "io", "memory", "pids")  # a kubelet refuses a root that lacks one
 
 
 def unified() -> bool:
@@ -67,7 +67,13 @@ def _hand_down(parent: Path) -> None:
     if not unified():
         return
     present = (parent / "cgroup.controllers").read_text().split()
-    control.write_text(" ".join(f"+{name}" for name in CONTROLLERS if name in present))
+    try:
+        control.write_text(" ".join(f"+{name}" for name in CONTROLLERS if name in present))
+    except OSError as error:
+        raise ClusterError(
+            f"handing cgroup controllers down in {control}: {error}; inside a container, "
+            f"move its processes out of the root cgroup first, or run on the machine itself"
+        ) from error
 
 
 def _inherit_cpuset(parent: Path, child: Path) -> None:

@@ -34,7 +34,15 @@ def parts(options: Options) -> tuple[Part, ...]:
     return PARTS if options.scheduled else PARTS[:3]
 
 
-def argv(part: Part, options: Options, programs: Programs, directory: Path, pki: Pki, addresses: Addresses) -> list[str]:
+def readiness(options: Options) -> str:
+    """Path that answers "ok" once the API server serves."""
+    # The node authorizer of 1.37 waits for resource.k8s.io/v1, for ever where that is not served.
+    return "/readyz" if options.served is None or "v1" in options.served else "/readyz?exclude=informer-sync"
+
+
+def argv(
+    part: Part, options: Options, programs: Programs, directory: Path, pki: Pki, addresses: Addresses
+) -> list[str]:
     """The command line; `directory` is the control plane's own."""
     program = str(programs[PROGRAM[part]])
     match part:
@@ -104,6 +112,7 @@ def _controller_manager(options: Options, directory: Path, pki: Pki) -> list[str
         f"--cluster-signing-cert-file={pki.ca}",
         f"--cluster-signing-key-file={pki.ca_key}",
         f"--cluster-cidr={PODS}",
+        "--node-monitor-period=1s",  # how often it looks whose NoExecute taint may go: nodes are usable sooner
         "--allocate-node-cidrs=false",  # each node's bridge has a range of its own from the start
         f"--flex-volume-plugin-dir={directory / 'flex'}",  # else it makes one in the host's /usr
         *_release(options),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.cluster import ClusterError
-from e2e.cluster.processes import Identity, identify
+from e2e.cluster.identity import Identity, identify
 from e2e.cluster.state import State
 
 # /proc is still the host's here, so the shell reads its own id as the host knows it. It then waits until that is on
@@ -31,7 +31,9 @@ mkdir /run/lock
 echo mounted
 exec "$3" "$1" >/dev/null
 """
-REPORT_AND_ENTER = 'read -r pid rest </proc/self/stat; echo "$pid"; exec {setsid} nsenter --mount={mounts} -- "$@" {log}'
+REPORT_AND_ENTER = (
+    'read -r pid rest </proc/self/stat; echo "$pid"; exec {setsid} nsenter --mount={mounts} -- "$@" {log}'
+)
 
 
 class Machine:
@@ -113,9 +115,7 @@ class Machine:
             raise ClusterError(f"starting {name} on {self.name}: it runs already as process {running.pid}")
         enter = self._enter(f">>'{self.logs / name}.log' 2>&1 </dev/null", "setsid", background=True)
         environment = {"PATH": os.environ["PATH"], "HOME": "/root", **(env or {})}
-        done = subprocess.run(
-            [*enter, *argv], env=environment, capture_output=True, text=True, check=False, cwd="/"
-        )
+        done = subprocess.run([*enter, *argv], env=environment, capture_output=True, text=True, check=False, cwd="/")
         daemon = identify(int(done.stdout)) if done.stdout.strip().isdigit() else None
         if daemon is None:
             raise ClusterError(

@@ -76,7 +76,9 @@ def connect_control_plane(cluster: str, pid: int, addresses: Addresses, nodes: i
         _ip("route", "add", addresses.pods(number), "via", addresses.node(number), inside=pid)
 
 
-def connect_node(cluster: str, name: str, number: int, pid: int, control_plane: int, addresses: Addresses, nodes: int) -> None:
+def connect_node(
+    cluster: str, name: str, number: int, pid: int, control_plane: int, addresses: Addresses, nodes: int
+) -> None:
     port = f"node{number}"
     # The same MAC after a reboot, so that nobody's neighbour table misleads.
     peer = ("peer", "name", "eth0", "address", _mac(cluster, name), "netns", str(pid))

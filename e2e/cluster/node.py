@@ -15,9 +15,9 @@ from e2e.cluster import ClusterError, cgroups, network
 from e2e.cluster import node_configuration as configuration
 from e2e.cluster.access import wait
 from e2e.cluster.build import Programs
+from e2e.cluster.identity import ENDED, Identity, identify
 from e2e.cluster.machine import Machine
 from e2e.cluster.network import Addresses
-from e2e.cluster.processes import Identity, identify
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 
@@ -118,10 +118,9 @@ class RunningNode:
         assert waiting.stdout is not None
         with waiting.stdout:
             pid = waiting.stdout.readline().strip()
-        process = identify(int(pid)) if pid.isdigit() else None
-        if process is None:
-            waiting.wait(10)
-            raise ClusterError(f"starting {argv[0]} on {self.name}: it ended at once; see {log}")
+        if not pid.isdigit():
+            raise ClusterError(f"starting {argv[0]} on {self.name}: nsenter ended with {waiting.wait(10)}; see {log}")
+        process = identify(int(pid)) or Identity(int(pid), ENDED)
         started = ForegroundProcess(waiting, process, log)
         self._started.append(started)
         return started
@@ -212,7 +211,17 @@ class RunningNode:
         )
 
     def _write_files(self, directory: Path) -> None:
-        for own in ("etc/e2e", "etc/cni/net.d", "lib", "work-etc", "work-lib", "log", "kubelet", "containerd", "tunables"):
+        for own in (
+            "etc/e2e",
+            "etc/cni/net.d",
+            "lib",
+            "work-etc",
+            "work-lib",
+            "log",
+            "kubelet",
+            "containerd",
+            "tunables",
+        ):
             (directory / own).mkdir(parents=True, exist_ok=True)
         place = self._place
         cgroup = f"/{cgroups.subtree(place.cluster)}/{self.name}"

@@ -69,5 +69,17 @@ class Options:
             "feature_gates": dict(sorted(self.feature_gates.items())),
         }
 
+    @classmethod
+    def recorded(cls, name: str, home: Path, record: Mapping[str, Any]) -> Options:
+        served = record["served"]
+        return cls(
+            name=name,
+            nodes=tuple(record["nodes"]),
+            emulate=record["emulate"],
+            served=None if served is None else tuple(served),
+            feature_gates=record["feature_gates"],
+            home=home,
+        )
+
     def same_as(self, record: Mapping[str, Any]) -> bool:
         return json.dumps(self.record(), sort_keys=True) == json.dumps(dict(record), sort_keys=True)

@@ -125,5 +125,5 @@ def oldest_go() -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """"go1.26.8" and "1.26" as numbers that compare."""
+    """ "go1.26.8" and "1.26" as numbers that compare."""
     return tuple(int(number) for number in re.findall(r"\d+", version))

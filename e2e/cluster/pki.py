@@ -94,8 +94,6 @@ class Pki:
         )
 
     def _openssl(self, *arguments: str) -> None:
-        done = subprocess.run(
-            ["openssl", *arguments], cwd=self._directory, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["openssl", *arguments], cwd=self._directory, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"making certificates with `openssl {' '.join(arguments)}`: {done.stderr.strip()}")

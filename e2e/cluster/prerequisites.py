@@ -90,8 +90,10 @@ COMPILING = Requirement(
 SECCOMP = Requirement(
     "libseccomp headers and static library, pkg-config",
     "runc",
-    lambda: shutil.which("pkg-config", path=PATH) is not None
-    and _compiles("#include <seccomp.h>\nint main(void) { return !seccomp_version(); }", "-lseccomp"),
+    lambda: (
+        shutil.which("pkg-config", path=PATH) is not None
+        and _compiles("#include <seccomp.h>\nint main(void) { return !seccomp_version(); }", "-lseccomp")
+    ),
     ("libseccomp-dev", "pkg-config", "gcc", "libc6-dev"),
     "libseccomp-devel and libseccomp-static (Fedora), pkg-config",
 )

@@ -54,8 +54,8 @@ class RunningCluster:
     @property
     def nodes(self) -> Mapping[str, RunningNode]:
         """In the order of the options that the cluster was brought up with."""
-        names = self._state.options["nodes"]
-        if list(self._nodes) != names:
+        names = self._options.nodes
+        if tuple(self._nodes) != names:
             self._nodes = {name: self._node(number, name, len(names)) for number, name in enumerate(names)}
         return self._nodes
 
@@ -70,6 +70,8 @@ class RunningCluster:
                     )
                 say(f"{self.name} is up already")
                 return
+            if self._state.exists:
+                say(f"{self.name} is there but not whole: clearing it away first")
             self._clear()
             try:
                 self._up(programs)
@@ -89,7 +91,7 @@ class RunningCluster:
             daemon.kill()
 
     def start(self, part: Part) -> None:
-        options, directory = self.options, self._machine.directory
+        options, directory = self._options, self._machine.directory
         argv = control_plane.argv(part, options, self._programs, directory, self._pki, self._addresses)
         daemon = self._machine.start_daemon(part, argv)
 
@@ -97,7 +99,7 @@ class RunningCluster:
             if not daemon.alive:
                 raise ClusterError(f"{part} has ended")
             if part == "apiserver":
-                return self._api.text("GET", "/readyz") == "ok"
+                return self._api.text("GET", control_plane.readiness(options)) == "ok"
             return network.listens(self._machine.pid, control_plane.PORT[part])
 
         log = self._machine.logs / f"{part}.log"
@@ -105,7 +107,7 @@ class RunningCluster:
 
     def parts(self) -> dict[Part, bool]:
         """Which parts of the control plane run."""
-        daemons = {part: self._machine.daemon(part) for part in control_plane.parts(self.options)}
+        daemons = {part: self._machine.daemon(part) for part in control_plane.parts(self._options)}
         return {part: daemon is not None and daemon.alive for part, daemon in daemons.items()}
 
     def token(self, identity: str) -> str:
@@ -129,6 +131,11 @@ class RunningCluster:
     def load(self, archive: Path) -> None:
         for node in self.nodes.values():
             node.load(archive)
+
+    @property
+    def _options(self) -> Options:
+        """What the cluster was brought up with, whoever did it: this object may have been made knowing its name only."""
+        return Options.recorded(self.name, self.options.home, self._state.options)
 
     @property
     def _lock(self) -> Path:
@@ -155,7 +162,7 @@ class RunningCluster:
             self._machine,
             self.ca,
             self.directory / "images",
-            self.options.feature_gates,
+            self._options.feature_gates,
         )
         return RunningNode(Machine(name, self.directory / "nodes" / name, self._state), place, self._programs)
 
@@ -175,8 +182,8 @@ class RunningCluster:
             for part in running[:2]:
                 with step(part):
                     self.start(part)
-            with step("containerd on every node"):
-                for boot in booting:
+            for name, boot in zip(self.nodes, booting, strict=True):
+                with step(f"containerd and images on {name}"):
                     boot.result()
         for node in self.nodes.values():
             node.serve()
@@ -243,7 +250,11 @@ class RunningCluster:
             return
         for file in [self.directory / "state.json", self.kubeconfig]:
             file.unlink(missing_ok=True)
-        for path in [*self.directory.glob("*"), *self.directory.glob("nodes/*/*"), *self.directory.glob("control-plane/*")]:
+        for path in [
+            *self.directory.glob("*"),
+            *self.directory.glob("nodes/*/*"),
+            *self.directory.glob("control-plane/*"),
+        ]:
             if path.is_dir() and path.name not in ("nodes", CONTROL_PLANE, "logs"):
                 shutil.rmtree(path)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster import ClusterError
-from e2e.cluster.processes import Identity
+from e2e.cluster.identity import Identity
 
 
 class State:

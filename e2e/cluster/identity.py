@@ -8,6 +8,8 @@ import signal as signals
 from dataclasses import dataclass
 from pathlib import Path
 
+ENDED = -1  # in place of the time of start of a process that was gone before one could look
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
