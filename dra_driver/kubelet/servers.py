@@ -84,7 +84,7 @@ class KubeletServers:
         return reasons
 
     def not_alive(self, timeout_s: float = 2.0) -> list[str]:
-        """Why a restart is called for, one line each: asks ourselves over the DRA socket, as the kubelet would. A few ms.
+        """Why a restart is called for, one line each: asks ourselves over the DRA socket, as the kubelet would. Takes about 1 ms.
 
         Empty before `start`. A socket directory that was deleted and mounted no longer can only be had back by a restart.
         """

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import grpc
 
-from api.proto.pb import pluginregistration_v1_pb2 as registration_wire
 from api.proto.pb import pluginregistration_v1_pb2_grpc as registration_grpc
 from dra_driver.kubelet import sockets
 from dra_driver.kubelet.claim_calls import ClaimCalls
 from dra_driver.kubelet.endpoint import Endpoint
+from dra_driver.kubelet.knock import why_no_answer
 from dra_driver.kubelet.names import SocketNames
 from dra_driver.kubelet.plugin import add_plugins
 from dra_driver.kubelet.registration import Registration
@@ -97,11 +97,8 @@ class Serving:
     def not_alive(self, timeout_s: float) -> list[str]:
         path = self.names.dra_socket
         reasons = [self.trouble] if self.trouble else []
-        try:
-            with grpc.insecure_channel(f"unix:{path}") as channel:
-                registration_grpc.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=timeout_s)
-        except grpc.RpcError as error:
-            reasons.append(f"calling ourselves on {path}: {error.code().name}: {error.details()}")
+        if why := why_no_answer(path, timeout_s):
+            reasons.append(f"calling ourselves on {path}: {why}")
         return reasons
 
     def _server(self) -> grpc.Server:
