@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -132,7 +133,12 @@ class Serving:
 
     def _withdraw(self, path: Path, errors: list[DriverError]) -> None:
         try:
-            with sockets.locked(self.names.lock_file):
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(sockets.locked(self.names.lock_file))
+                except DriverError as error:
+                    # Without the lock a successor might bind between look and removal; a socket left behind is certain.
+                    errors.append(error)
                 for endpoint in self._endpoints:
                     endpoint.withdraw(path)
         except DriverError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -339,6 +340,19 @@ def test_a_wiped_data_directory_gets_its_socket_again_and_running_calls_end(
     servers.stop()
     assert files(data) == ["sockets.lock"]
     assert files(node.registry) == []
+
+
+def test_stopping_takes_the_registration_away_even_without_the_lock_and_tells_every_error(
+    serve: Serve, node: Node
+) -> None:
+    servers = serve(check_every_s=60.0)
+    shutil.rmtree(node.plugins / DRIVER)
+    with pytest.raises(ExceptionGroup, match="stopping the kubelet servers") as raised:
+        servers.stop()
+    assert files(node.registry) == []
+    assert [str(error).split(":")[0] for error in raised.value.exceptions] == [
+        f"opening the lock {node.plugins / DRIVER / 'sockets.lock'}"
+    ] * 2
 
 
 @pytest.mark.parametrize("missing", ["plugins", "registry"])
