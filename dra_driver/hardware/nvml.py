@@ -48,6 +48,7 @@ class NvmlHardware:
         self._versions: DriverVersions | None = None  # set while NVML is usable
         self._initialised = False  # NVML counts: every initialisation wants its shutdown
         self._by_pci: dict[PciAddress, Gpu] = {}
+        self._lost: set[str] = set()
 
     def start(self) -> None:
         """Initialises NVML if that is possible now. Never raises: `inventory` says what is wrong, and tries again."""
@@ -66,6 +67,7 @@ class NvmlHardware:
                 return Inventory(gpus=(), driver_problem=answers)
             gpus = sorted((answer for answer in answers.values() if isinstance(answer, Gpu)), key=lambda gpu: gpu.pci)
             self._by_pci = {gpu.pci: gpu for gpu in gpus}
+            self._lost = {self._where(i) for i, answer in answers.items() if _failure(answer, nvml_failure.GPU_LEVEL)}
         problems = [GpuProblem(self._where(index), why) for index, why in self._troubles(answers)]
         return Inventory(gpus=tuple(gpus), problems=tuple(sorted(problems, key=lambda problem: problem.where)))
 
@@ -89,6 +91,9 @@ class NvmlHardware:
         inventory = self.inventory()
         if inventory.driver_problem is not None:
             raise TellUser(f"reading the GPU at {pci}", inventory.driver_problem)
+        for problem in inventory.problems:
+            if problem.where == str(address) and problem.where not in self._lost:
+                raise RetryLater(f"reading the GPU at {pci}", problem.why)
         return next((gpu for gpu in inventory.gpus if gpu.pci == address), None)
 
     def _read_all(self) -> dict[int, Gpu | Broken | NoAnswer] | str:

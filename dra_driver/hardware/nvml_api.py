@@ -46,7 +46,8 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except pynvml.NVMLError as error:
-        raise NvmlFailure(error.value, f"calling {function.__name__}", str(error)) from error
+        text = failures.text_of(error.value) or str(error)
+        raise NvmlFailure(error.value, f"calling {function.__name__}", text) from error
 
 
 def _check(code: Any, doing: str) -> None:

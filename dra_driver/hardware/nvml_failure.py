@@ -60,13 +60,18 @@ _LIBRARY_STEPS = {
 }
 
 
+def text_of(code: int) -> str:
+    """What the number says, in plain words; empty for one that is newer than this table."""
+    return _TEXTS.get(code, "")
+
+
 class NvmlFailure(Exception):
     """An NVML call that failed. Stays inside this room: `NvmlHardware` turns it into problems or a DriverError."""
 
     def __init__(self, code: int, doing: str, text: str = "") -> None:
         self.code = code
         self.doing = doing
-        self.text = text or _TEXTS.get(code, "")
+        self.text = text or text_of(code)
         super().__init__(f"{doing}: {self.text or 'unknown error'} (NVML error {code})")
 
 
