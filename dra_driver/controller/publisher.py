@@ -28,7 +28,7 @@ SETTLE_S = 0.5  # the kubelet deletes all slices of a node one by one: wait for 
 RETRY_S = (0.5, 30.0)
 REPAIR_S = (1.0, 30.0)
 PAGE = "500"
-JOIN_S = 5.0
+JOIN_S = 2.0  # for both threads; one that still waits for the API server then ends by itself, and changes nothing more
 
 
 class SlicePublisher:
@@ -89,8 +89,9 @@ class SlicePublisher:
             session.stopped.set()
             self._changed.notify_all()
         self._interrupt()
+        end = time.monotonic() + JOIN_S
         for thread in list(session.threads):
-            thread.join(JOIN_S)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _look_at(self, when: float) -> None:
         with self._changed:

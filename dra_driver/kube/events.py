@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from dra_driver.kube import errors
 from dra_driver.model.claim import ClaimRef
-from dra_driver.model.errors import DriverError
+from dra_driver.model.errors import GiveUp, TellUser
 from dra_driver.ports import ResourceApi
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 MESSAGE_LIMIT = 1024  # bytes and limit of the API server's validation for both forms
 REASON_LIMIT = 128
 KEPT = 256  # different Events remembered; beyond that the oldest that was sent makes room
+FAILURE_PAUSE_S = 1.0
 REPEAT_S = 10.0  # the same Event is counted, and its count sent, at most this often
 
 _Key = tuple[str, str, str]
@@ -44,11 +45,14 @@ class _Entry:
 class ApiEvents:
     """`ports.Events`. What cannot be kept or sent is counted in `dropped` and not tried again: the next repeat is."""
 
-    def __init__(self, api: ResourceApi, driver: str, node: str, api_version: str = "v1") -> None:
+    def __init__(
+        self, api: ResourceApi, driver: str, node: str, api_version: str = "v1", *, repeat_s: float = REPEAT_S
+    ) -> None:
         self._api = api
         self._driver = driver
         self._node = node
         self._api_version = api_version
+        self._repeat_s = repeat_s
         self._changed = threading.Condition()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._thread: threading.Thread | None = None
@@ -91,9 +95,12 @@ class ApiEvents:
         return False
 
     def _run(self) -> None:
+        failing = False
         while True:
             with self._changed:
-                found = self._next()
+                if failing and not self._stopping:
+                    self._changed.wait_for(lambda: self._stopping, FAILURE_PAUSE_S)
+                found = None if failing and self._stopping else self._next()
                 while found is None:
                     if self._stopping:
                         return
@@ -104,13 +111,14 @@ class ApiEvents:
                 count, entry.waiting = entry.waiting, 0
             try:
                 self._send(key, entry, count)
-            except DriverError as error:
+                failing = False
+            except Exception as error:
                 self.dropped += count
-                log.warning("%s: Event %s was not recorded: %s", entry.ref, key[1], error)
-            except Exception:
-                self.dropped += count
-                log.exception("%s: Event %s was not recorded", entry.ref, key[1])
-            entry.due = time.monotonic() + REPEAT_S
+                level = logging.DEBUG if failing else logging.WARNING  # an outage is said once, not for each Event
+                log.log(level, "%s: Event %s was not recorded: %s", entry.ref, key[1], error)
+                # What concerns this Event alone (a namespace that is going away) must not hold up the others.
+                failing = not isinstance(error, (GiveUp, TellUser))
+            entry.due = time.monotonic() + self._repeat_s
 
     def _next(self) -> tuple[_Key, _Entry] | None:
         now = time.monotonic()

@@ -25,7 +25,13 @@ def device(name: str, *, taints: tuple[Taint, ...] = (), **attributes: Any) -> D
         name=name,
         kind="gpu",
         gpu=PciAddress.parse("0000:1b:00.0"),
-        attributes={"type": "gpu", "uuid": f"GPU-{name}", "driverVersion": Version("580.65.6"), "ecc": True, **attributes},
+        attributes={
+            "type": "gpu",
+            "uuid": f"GPU-{name}",
+            "driverVersion": Version("580.65.6"),
+            "ecc": True,
+            **attributes,
+        },
         capacity={"memory": 85520809984},
         taints=taints,
     )

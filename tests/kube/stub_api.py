@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - http.server's names
 
     def _serve(self) -> None:
         api = self.api
@@ -344,6 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         if expired:
             status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
             self._chunk(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")

@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.kube import access, errors
 from dra_driver.kube.client import KubeApi
-from dra_driver.model.errors import GiveUp, RetryLater, TellUser
+from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
 from tests.kube.stub_api import StubApi
 
 CLAIM = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/one"
@@ -62,7 +62,9 @@ def test_every_status_says_what_to_do_next(
     assert stub.count("GET") == 1
 
 
-def test_a_claim_that_is_gone_is_not_found_but_a_path_that_is_not_served_is_retried(stub: StubApi, api: KubeApi) -> None:
+def test_a_claim_that_is_gone_is_not_found_but_a_path_that_is_not_served_is_retried(
+    stub: StubApi, api: KubeApi
+) -> None:
     with pytest.raises(errors.NotFound) as gone:
         api.request("GET", CLAIM)
     assert isinstance(gone.value, GiveUp)
@@ -152,7 +154,7 @@ def test_connections_are_kept_and_eight_at_once_are_served(stub: StubApi, api: K
         try:
             for _ in range(20):
                 api.request("GET", CLAIM)
-        except Exception as error:
+        except DriverError as error:
             failed.append(error)
 
     threads = [threading.Thread(target=many) for _ in range(8)]
