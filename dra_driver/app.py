@@ -147,7 +147,7 @@ def run(settings: Settings, stopping: threading.Event | None = None) -> int:
     with ExitStack() as stack:
         parts = build(settings)
         _start(stack, parts)
-        log.info("serving", extra={"devices": len(parts.catalog.devices)})
+        log.info("serving")
         while not stop.wait(settings.rescan_s):
             parts.publisher.wake()
         log.info("stopping")

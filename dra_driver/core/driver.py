@@ -222,7 +222,8 @@ class Driver:
             seconds = time.perf_counter() - begin
             result = next((word for cls, word in _RESULTS.items() if isinstance(error, cls)), "bug")
             self._rooms.telemetry.claim_done(operation, result, seconds)
-            log.warning("%s failed: %s", operation, error, extra={**_fields(ref), "seconds": round(seconds, 4)})
+            if isinstance(error, DriverError):  # the rest is a bug: logged with its traceback where it is answered
+                log.warning("%s failed: %s", operation, error, extra={**_fields(ref), "seconds": round(seconds, 4)})
             if isinstance(error, TellUser | GiveUp):
                 self._rooms.events.warn(ref, f"{operation.capitalize()}Refused", str(error))
             raise

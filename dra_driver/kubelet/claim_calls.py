@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -77,17 +76,13 @@ class ClaimCalls:
         token = object()
         with self._lock:
             self._running[token] = f"{verb} {ref}"
-        started = time.monotonic()
         try:
-            value = act(ref)
+            return Done(act(ref))
         except DriverError as error:
-            seconds = round(time.monotonic() - started, 6)
-            logger.warning("%s %s failed: %s", verb, ref, error, extra={**fields, "seconds": seconds})
-            return Failed(str(error))
+            return Failed(str(error))  # logged by the service, which knows the devices
         except Exception as error:
             # The one place where everything is caught: the other claims of the call, and the kubelet, need an answer.
-            seconds = round(time.monotonic() - started, 6)
-            logger.exception("%s %s failed: bug in the driver", verb, ref, extra={**fields, "seconds": seconds})
+            logger.exception("%s %s failed: bug in the driver", verb, ref, extra=fields)
             return Failed(
                 f"{verb} {ref}: bug in the driver ({type(error).__name__}: {error}); "
                 f"the traceback is in {self._log_place}, please report it"
@@ -95,9 +90,6 @@ class ClaimCalls:
         finally:
             with self._lock:
                 del self._running[token]
-        seconds = round(time.monotonic() - started, 6)
-        logger.info("%s %s done", verb, ref, extra={**fields, "seconds": seconds})
-        return Done(value)
 
 
 def _answer(verb: str, ref: ClaimRef, future: Future[Done[T] | Failed], waited_s: float) -> Done[T] | Failed:

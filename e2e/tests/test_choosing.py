@@ -54,7 +54,10 @@ def test_all_gpus_of_a_node(space: Space) -> None:
     assert len(space.gpus("all")) == 6
 
 
-@pytest.mark.parametrize("attribute", ["resource.kubernetes.io/numaNode", "gpu.nvidia.com/productName"])
+@pytest.mark.parametrize(
+    "attribute",
+    ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot", "gpu.nvidia.com/productName"],
+)
 def test_gpus_that_agree_in_an_attribute(space: Space, attribute: str) -> None:
     template_of_pair = template("pair", request("gpus", count=2), constraints=[matching(attribute)])
     space.apply(template_of_pair, pod("pair", templates=["pair"], node="node-b"))
