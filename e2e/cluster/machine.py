@@ -31,9 +31,9 @@ mkdir /run/lock
 echo mounted
 exec "$3" "$1" >/dev/null
 """
-REPORT_AND_ENTER = (
-    'read -r pid rest </proc/self/stat; echo "$pid"; exec {setsid} nsenter --mount={mounts} -- "$@" {log}'
-)
+# The mount namespace is entered last, for the same reason.
+ENTER = 'read -r pid rest </proc/self/stat; echo "$pid"; exec {prefix} nsenter --mount={mounts} -- "$@" >>"$0" 2>&1'
+OTHER_SPACES = ("net", "uts", "ipc", "pid")
 
 
 class Machine:
@@ -44,11 +44,6 @@ class Machine:
         self.directory = directory
         self.logs = directory / "logs"
         self._state = state
-
-    @property
-    def running(self) -> bool:
-        """Whether it is switched on."""
-        return self._state.exists and (init := self._state.process(self.name)) is not None and init.alive
 
     @property
     def pid(self) -> int:
@@ -82,7 +77,7 @@ class Machine:
                 process.stdin.close()
             if init is None or process.stdout.readline().strip() != "mounted":
                 log.seek(0)
-                raise ClusterError(f"starting machine {self.name}: {log.read().strip()[-500:]}; {self._hint()}")
+                raise ClusterError(f"starting machine {self.name}: {log.read().strip()[-500:]}; see {self.logs}")
         return init.pid
 
     def end(self) -> None:
@@ -100,41 +95,35 @@ class Machine:
 
     def inside(self, *argv: str) -> list[str]:
         """The command that runs `argv` on the machine in the foreground."""
-        spaces = [f"--{space}=/proc/{self.pid}/ns/{file}" for space, file in _SPACES]
-        return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", *spaces, "--", *argv]
+        return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", *self._other_spaces(), "--", *argv]
 
     def reporting(self, argv: Sequence[str], log: Path) -> list[str]:
-        """Like `inside`, but says its process id, as the host sees it, on the first line and logs to a file."""
-        enter = self._enter(f">>'{log}' 2>&1", "")
-        return [*enter, *argv]
+        """Like `inside`, but tells its process id, as the host sees it, on the first line and logs to a file."""
+        return self._enter(ENTER, log, argv)
 
     def start_daemon(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Identity:
-        """Start a process that belongs to process 1, logging to `logs/<name>.log`; on record when this returns."""
-        running = self._state.process(f"{self.name}/{name}")
+        """Start a child of process 1, logging to `logs/<name>.log`; on record when this returns."""
+        running = self.daemon(name)
         if running is not None and running.alive:
             raise ClusterError(f"starting {name} on {self.name}: it runs already as process {running.pid}")
-        enter = self._enter(f">>'{self.logs / name}.log' 2>&1 </dev/null", "setsid", background=True)
+        log = self.logs / f"{name}.log"
+        # The shell ends at once, so process 1 inherits the daemon.
+        command = self._enter(f"( {ENTER} </dev/null ) &", log, argv, prefix="setsid")
         environment = {"PATH": os.environ["PATH"], "HOME": "/root", **(env or {})}
-        done = subprocess.run([*enter, *argv], env=environment, capture_output=True, text=True, check=False, cwd="/")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd="/")
         daemon = identify(int(done.stdout)) if done.stdout.strip().isdigit() else None
         if daemon is None:
-            raise ClusterError(
-                f"starting {name} on {self.name}: {done.stderr.strip()[-500:] or 'it ended at once'}; {self._hint()}"
-            )
+            why = done.stderr.strip()[-500:] or "it ended at once"
+            raise ClusterError(f"starting {name} on {self.name}: {why}; see {log}")
         self._state.put(f"{self.name}/{name}", daemon)
         return daemon
 
     def daemon(self, name: str) -> Identity | None:
         return self._state.process(f"{self.name}/{name}")
 
-    def _enter(self, log: str, setsid: str, *, background: bool = False) -> list[str]:
-        script = REPORT_AND_ENTER.format(mounts=f"/proc/{self.pid}/ns/mnt", log=log, setsid=setsid)
-        script = f"( {script} ) &" if background else script
-        # Mounts are entered last: the process reads its id from the host's /proc before.
-        return ["nsenter", *(f"--{s}=/proc/{self.pid}/ns/{f}" for s, f in _SPACES), "--", "sh", "-c", script, "sh"]
+    def _enter(self, script: str, log: Path, argv: Sequence[str], prefix: str = "") -> list[str]:
+        text = script.format(mounts=f"/proc/{self.pid}/ns/mnt", prefix=prefix)
+        return ["nsenter", *self._other_spaces(), "--", "sh", "-c", text, str(log), *argv]
 
-    def _hint(self) -> str:
-        return f"see {self.logs}"
-
-
-_SPACES = (("net", "net"), ("uts", "uts"), ("ipc", "ipc"), ("pid", "pid"))
+    def _other_spaces(self) -> list[str]:
+        return [f"--{space}=/proc/{self.pid}/ns/{space}" for space in OTHER_SPACES]

@@ -110,8 +110,12 @@ def present(cluster: str) -> bool:
 
 
 def remove(cluster: str) -> None:
-    if present(cluster):
-        _ip("link", "delete", interface(cluster))
+    try:
+        if present(cluster):
+            _ip("link", "delete", interface(cluster))
+    except ClusterError:
+        if present(cluster):  # else it went in between, with the namespace of its other end
+            raise
 
 
 def _mac(cluster: str, owner: str) -> str:

@@ -127,7 +127,8 @@ def mounts(directory: str) -> str:
     lines = ["set -eu"]
     for own, path in (("etc", "/etc"), ("lib", "/var/lib")):
         layers = f"lowerdir={path},upperdir='{directory}/{own}',workdir='{directory}/work-{own}'"
-        lines.append(f"mount -t overlay -o {layers} overlay {path}")
+        failed = f"echo 'layering over {path}: set DRA_E2E_HOME to a directory on ext4, xfs or tmpfs' >&2; exit 1"
+        lines.append(f"mount -t overlay -o {layers} overlay {path} || {{ {failed}; }}")
     lines.append(f"mount --bind '{directory}/log' /var/log")
     lines.append("mkdir -p /etc/cdi /var/log/pods /var/log/containers")
     for own in ("kubelet", "containerd"):  # no layers below these: containerd stacks its own

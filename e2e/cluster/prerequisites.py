@@ -52,12 +52,12 @@ def busybox() -> Path | None:
     """A busybox that is linked statically, so that an image needs nothing else."""
     for name in ("busybox", "busybox.static", "busybox-static"):
         found = shutil.which(name, path=PATH)
-        if found is not None and not _interpreted(Path(found)):
+        if found is not None and not interpreted(Path(found)):
             return Path(found)
     return None
 
 
-def _interpreted(program: Path) -> bool:
+def interpreted(program: Path) -> bool:
     """Whether a 64-bit ELF program names a dynamic loader (a PT_INTERP header, elf(5))."""
     data = program.read_bytes()
     (first,) = struct.unpack_from("<Q", data, 32)
