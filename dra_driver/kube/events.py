@@ -112,7 +112,7 @@ class ApiEvents:
             try:
                 self._send(key, entry, count)
                 failing = False
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - an Event is never worth more than a line in the log
                 self.dropped += count
                 level = logging.DEBUG if failing else logging.WARNING  # an outage is said once, not for each Event
                 log.log(level, "%s: Event %s was not recorded: %s", entry.ref, key[1], error)
