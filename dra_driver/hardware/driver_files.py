@@ -142,12 +142,11 @@ def _loader_edits(tools: HostTools, installation: Installation) -> ContainerEdit
 
 
 def _names(tools: HostTools, installation: Installation) -> tuple[Item, ...]:
-    """Further names of libraries that have to be mounts. Never links of our making: the place of one is inside an image
-    whose own links may lead out of it; the runtime makes mount points safely."""
+    """Further names of libraries that have to be mounts, because no hook makes links of them."""
     if tools.hook:
-        return ()  # create-symlinks makes them, and fails where it finds one already
+        return ()  # create-symlinks makes all, and fails where it finds one already
     if tools.ldconfig and tools.shell:
-        return installation.extra_names  # ldconfig makes the SONAMEs
+        return tuple(item for item in installation.extra_names if library_cache.is_plugin(installation, item))
     return (*installation.sonames, *installation.extra_names)
 
 

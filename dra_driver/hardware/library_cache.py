@@ -38,18 +38,22 @@ _COMMANDS = (
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Runs on the host, as root, beside an image that nobody vouches for. So it trusts only what the runtime says (the state on
-# standard input up to the annotations, which users write), uses no program of the image, makes no file by itself (links
-# of the image could lead out of it), and leaves everything else to ldconfig, which enters the root with chroot. It never
-# fails the container: an image may be one for which this cannot work and that needs no GPU libraries.
+# standard input up to the annotations, which users write) and uses no program of the image; ldconfig enters the root with
+# chroot; and a link is made only after the working directory, wherever links of the image led to, has proved to be inside
+# the root. It never fails the container: the image may be one for which this cannot work and that needs no GPU libraries.
+# Arguments: ldconfig, then loader directories and `target::/directory/link` in any order.
 SCRIPT = r"""say() { echo "GPU libraries: $*; the container starts without them in its loader cache" >&2; exit 0; }
 s=; while IFS= read -r l || [ -n "$l" ]; do s=$s$l; done
 s=${s%%'"annotations"'*}
 value() { v=${s#*"\"$1\""}; [ "$v" = "$s" ] && return 1; v=${v#*:}; v=${v#*'"'}; v=${v%%'"'*}; [ -n "$v" ]; }
-if value root; then cd -- "$v" || say "cannot enter the root $v"
+if value root; then cd -P -- "$v" || say "cannot enter the root $v"
 elif value bundle && [ . -ef "$v" ] && [ -d rootfs ] && [ ! -L rootfs ]; then cd rootfs || say "cannot enter rootfs"; fi
 [ . -ef / ] && say "refusing to touch the root of the host"
 [ -d etc ] || exit 0
-c=$1; shift; [ -x "$c" ] || say "no $c on this host"
+r=$(pwd -P); c=$1; shift; [ -x "$c" ] || say "no $c on this host"
+link() { cd -P "./${2%/*}" && case $(pwd -P) in "$r"/*) [ -e "$3" ] && [ ! -L "$3" ] || ln -sfn "$1" "$3";; esac; }
+n=$#; while [ "$n" -gt 0 ]; do a=$1; shift; n=$((n-1)); case $a in
+*::*) (link "${a%%::*}" "${a#*::}" "${a##*/}") || :;; *) set -- "$@" "$a";; esac; done
 "$c" -r . "$@" || say "$c failed"
 exit 0"""
 
@@ -110,9 +114,17 @@ def toolkit_edits(tools: HostTools, found: Installation) -> ContainerEdits:
 
 
 def ldconfig_edits(tools: HostTools, found: Installation) -> ContainerEdits:
-    """The host's ldconfig, guarded: it makes the SONAME links and the cache."""
-    arguments = ("sh", "-c", SCRIPT, "gpu-libraries", tools.ldconfig, *found.loader_directories)
+    """The host's ldconfig, guarded: it makes the SONAME links and the cache. Further names have to be links to be in the
+    cache, but for those in directories of plug-ins, which are opened by path: those stay mounts."""
+    # To the full name: ldconfig passes over a link that dangles, as one to a SONAME would when it comes by.
+    links = (_link(os.path.basename(item.source), item) for item in found.extra_names if not is_plugin(found, item))
+    arguments = ("sh", "-c", SCRIPT, "gpu-libraries", tools.ldconfig, *found.loader_directories, *links)
     return ContainerEdits(hooks=(Hook("createContainer", tools.shell, arguments, (_PATH, "LC_ALL=C")),))
+
+
+def is_plugin(found: Installation, item: Item) -> bool:
+    """True when the loader does not look where this file is."""
+    return os.path.dirname(item.target) not in found.loader_directories
 
 
 def search_path_edits(found: Installation) -> ContainerEdits:

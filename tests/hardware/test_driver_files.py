@@ -229,10 +229,22 @@ def test_the_hosts_ldconfig_is_the_program_and_not_ubuntus_script(host: FakeHost
     edits = files(host).common_edits()
     (hook,) = edits.hooks
     assert (hook.name, hook.path, hook.args[:2]) == ("createContainer", "/bin/sh", ("sh", "-c"))
-    assert hook.args[4:] == ("/sbin/ldconfig.real", LIB)
+    assert hook.args[4:] == (
+        "/sbin/ldconfig.real",
+        LIB,
+        f"libcuda.so.{VERSION}::{LIB}/libcuda.so",
+        f"libnvidia-opticalflow.so.{VERSION}::{LIB}/libnvidia-opticalflow.so",
+    )
     paths = mounted(edits)
-    assert paths[f"{LIB}/libcuda.so"] == f"{LIB}/libcuda.so.{VERSION}"
+    assert f"{LIB}/libcuda.so" not in paths, "the hook makes it"
     assert f"{LIB}/libcuda.so.1" not in paths, "ldconfig makes it"
+
+
+def test_plug_ins_that_are_opened_by_path_are_mounted_there(host: FakeHost) -> None:
+    with_ldconfig(host).driver(LIB).write(f"{LIB}/libnvidia-allocator.so.{VERSION}")
+    edits = files(host).common_edits()
+    assert mounted(edits)[f"{LIB}/gbm/nvidia-drm_gbm.so"] == f"{LIB}/libnvidia-allocator.so.{VERSION}"
+    assert "gbm" not in str(edits.hooks)
 
 
 def test_a_host_without_shell_gets_sonames_as_mounts_and_a_search_path(

@@ -38,18 +38,18 @@ def image(tmp_path: Path) -> Path:
 
 
 def run(
-    cwd: Path | str, state: object = None, *, shell: str = "/bin/sh", ldconfig: str = ""
+    cwd: Path | str, state: object = None, *links: str, shell: str = "/bin/sh", ldconfig: str = ""
 ) -> subprocess.CompletedProcess[str]:
     text = (
         state if isinstance(state, str) else json.dumps({"ociVersion": "1.2.0", "id": "c"} if state is None else state)
     )
     return subprocess.run(
-        [shell, "-c", SCRIPT, "gpu-libraries", ldconfig or TOOLS.ldconfig, DIRECTORY],
+        [shell, "-c", SCRIPT, "gpu-libraries", ldconfig or TOOLS.ldconfig, *links, DIRECTORY],
         cwd=cwd,
         input=text,
         capture_output=True,
         text=True,
-        env={"PATH": "/nowhere", "LC_ALL": "C"},
+        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         check=False,
         timeout=60,
     )
@@ -165,3 +165,36 @@ def test_links_of_the_image_do_not_lead_ldconfig_out_of_it(image: Path, tmp_path
     (image / "etc").symlink_to(victim)
     run(image)
     assert list(victim.iterdir()) == []
+
+
+@needs_ldconfig
+def test_further_names_become_links_that_the_cache_lists(image: Path) -> None:
+    directory = image / DIRECTORY.lstrip("/")
+    (library,) = (path.name for path in directory.iterdir())
+    plain = library.split(".so")[0] + ".so"
+    (directory / plain).symlink_to("stale")
+    done = run(image, None, f"{library}::{DIRECTORY}/{plain}")
+    assert done.returncode == 0, done.stderr
+    assert os.readlink(directory / plain) == library
+    assert f"{DIRECTORY}/{plain}\0".encode() in (image / "etc/ld.so.cache").read_bytes()
+
+
+def test_a_file_of_the_image_under_a_further_name_is_left_alone(image: Path) -> None:
+    plain = image / DIRECTORY.lstrip("/") / "libcuda.so"
+    plain.write_text("the image's own")
+    run(image, None, f"libcuda.so.1::{DIRECTORY}/libcuda.so", ldconfig="/bin/true")
+    assert plain.read_text() == "the image's own"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("absolute", [True, False])
+def test_no_link_is_made_where_links_of_the_image_lead_out_of_it(
+    image: Path, tmp_path: Path, shell: str, absolute: bool
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (image / "evil").symlink_to(victim if absolute else "../victim")
+    done = run(image, None, "x::/evil/pwned", "x::/evil/../../pwned", shell=shell, ldconfig="/bin/true")
+    assert done.returncode == 0
+    assert list(victim.iterdir()) == []
+    assert not (tmp_path / "pwned").is_symlink()

@@ -45,17 +45,17 @@ def test_a_hanging_key_is_left_behind_and_the_rest_is_read(watched: Watched) -> 
         return key
 
     start = time.monotonic()
-    answers = watched.read_each(range(4), read, 0.1)
-    assert time.monotonic() - start < 2
-    assert answers == {0: 0, 1: NoAnswer(0.1), 2: 2, 3: 3}
+    answers = watched.read_each(range(4), read, 0.4)
+    assert time.monotonic() - start < 5
+    assert answers == {0: 0, 1: NoAnswer(0.4), 2: 2, 3: 3}
     assert watched.hanging() == {1}
 
     threads = readers()
     start = time.monotonic()
-    again = watched.read_each(range(4), read, 0.1)
-    assert time.monotonic() - start < 0.09, "a key that hangs is not waited for again"
+    again = watched.read_each(range(4), read, 0.4)
+    assert time.monotonic() - start < 0.3, "a key that hangs is not waited for again"
     assert isinstance(again[1], NoAnswer)
-    assert again[1].seconds >= 0.1
+    assert again[1].seconds >= 0.4
     assert readers() <= threads, "and gets no second thread"
 
     release.set()
