@@ -26,7 +26,7 @@ CAP_SYS_RESOURCE = 24  # linux/capability.h
 class Place:
     """Where in the cluster a node stands."""
 
-    cluster: str
+    cluster: str  # the options' key
     number: int
     nodes: int
     addresses: Addresses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,8 +17,11 @@ RELEASE = re.compile(r"1\.\d+")
 COVERED = ("/etc", "/proc", "/run", "/sys", "/var/lib", "/var/log", "/var/run")
 
 
+HOME = Path("/var/tmp/dra-e2e")
+
+
 def default_home() -> Path:
-    return Path(os.environ.get("DRA_E2E_HOME") or "/var/tmp/dra-e2e")
+    return Path(os.environ.get("DRA_E2E_HOME") or HOME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class Options:
     @property
     def directory(self) -> Path:
         return self.home / self.name
+
+    @property
+    def key(self) -> str:
+        """Names what is the whole machine's, interface and cgroups: clusters of one name in two homes are two."""
+        if self.home == HOME:
+            return self.name
+        return f"{self.name}-{hashlib.sha256(str(self.home).encode()).hexdigest()[:4]}"
 
     @property
     def scheduled(self) -> bool:

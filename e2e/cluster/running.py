@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,8 @@ class RunningCluster:
     def down(self, *, keep_logs: bool = False) -> None:
         with exclusively(self._lock, f"taking down {self.name}"):
             self._clear(keep_logs=keep_logs)
+        with self._choosing_a_subnet():
+            pass  # and its lock file is gone, whoever died holding it
         if self.options.home.exists() and not any(self.options.home.iterdir()):
             self.options.home.rmdir()
 
@@ -141,6 +144,9 @@ class RunningCluster:
     def _lock(self) -> Path:
         return self.options.home / f".{self.name}.lock"
 
+    def _choosing_a_subnet(self) -> AbstractContextManager[None]:
+        return exclusively(self.options.home / ".subnets.lock", "choosing a subnet", patiently=True)
+
     @cached_property
     def _addresses(self) -> Addresses:
         return Addresses(self._state.subnet)
@@ -155,7 +161,7 @@ class RunningCluster:
 
     def _node(self, number: int, name: str, nodes: int) -> RunningNode:
         place = Place(
-            self.name,
+            self.options.key,
             number,
             nodes,
             self._addresses,
@@ -198,7 +204,7 @@ class RunningCluster:
     def _prepare(self, programs: Programs) -> None:
         names = self.options.nodes
         self.directory.mkdir(parents=True)
-        with exclusively(self.options.home / ".subnets.lock", "choosing a subnet", patiently=True):
+        with self._choosing_a_subnet():
             others = [State(file.parent) for file in self.options.home.glob("*/state.json")]
             subnet = network.free_subnet(other.subnet for other in others)
             self._state.create(self.options.record(), subnet, programs)
@@ -218,7 +224,7 @@ class RunningCluster:
             for image in (images.pause(programs["pause"]), images.busybox_image(), images.glibc_image()):
                 image.write(self.directory / "images" / f"{image.tag.replace('/', '-').replace(':', '-')}.tar")
         pid = self._machine.start(programs["pause"])
-        network.connect_control_plane(self.name, pid, addresses, len(names))
+        network.connect_control_plane(self.options.key, pid, addresses, len(names))
 
     def _usable(self) -> bool:
         self.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
@@ -233,8 +239,8 @@ class RunningCluster:
         for process in self._state.processes().values() if self._state.exists else ():
             process.kill()
         if shutil.which("ip"):
-            network.remove(self.name)
-        cgroups.remove(self.name)
+            network.remove(self.options.key)
+        cgroups.remove(self.options.key)
 
     def _clear(self, *, keep_logs: bool = False) -> None:
         """Whatever state an earlier run left, nothing of it is left."""

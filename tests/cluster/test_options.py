@@ -20,6 +20,12 @@ def test_nodes_need_different_names() -> None:
         Options(nodes=("control-plane",))
 
 
+def test_clusters_of_one_name_in_two_homes_are_two() -> None:
+    keys = {Options("demo", home=Path(home)).key for home in ("/var/tmp/dra-e2e", "/srv/a", "/srv/b")}
+    assert len(keys) == 3
+    assert "demo" in keys
+
+
 @pytest.mark.parametrize("release", ["1", "v1.34", "1.34.4", "latest"])
 def test_a_release_is_a_minor_release(release: str) -> None:
     with pytest.raises(ValueError, match="minor release"):

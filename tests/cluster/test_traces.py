@@ -28,7 +28,7 @@ def machine() -> dict[str, object]:
     commands = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
     rules = subprocess.run(["iptables-save", "-t", "nat"], capture_output=True, text=True, check=True).stdout
     return {
-        "links": sorted(link["ifname"] for link in links if link["ifname"] in (f"dra-{NAME}", "cni0", "br0")),
+        "links": sorted(link["ifname"] for link in links if link["ifname"].startswith((f"dra-{NAME}", "cni0", "br0"))),
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if f"/{NAME}/" in line],
         "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob(f"*/dra-e2e.{NAME}*")),
         "processes": [command for command in commands if f"/{NAME}/".encode() in command],
