@@ -87,7 +87,7 @@ class ListWatch:
             failures = 0 if time.monotonic() - began >= HEALTHY_AFTER_S else failures + 1
             if isinstance(error, errors.Gone) and failures <= 1:
                 continue
-            if failures:
+            if failures or error is not None:
                 self._pause(failures, error)
 
     def interrupt(self) -> None:
@@ -173,7 +173,8 @@ class ListWatch:
 
     def _pause(self, failures: int, error: Exception | None) -> None:
         low, high = BACKOFF_S
-        delay = random.uniform(low, min(high, low * 2 ** min(failures, 10)))
+        # An API server that restarts breaks the watches of all nodes in one moment: they come back spread, the first time too.
+        delay = random.uniform(low if failures else 0.0, min(high, low * 2 ** min(failures, 10)))
         if isinstance(error, errors.ApiError) and error.retry_after:
             delay = max(delay, min(error.retry_after, 10 * high))
         level = logging.WARNING if error is not None and failures > 1 else logging.DEBUG

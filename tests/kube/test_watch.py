@@ -3,12 +3,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from urllib3 import HTTPConnectionPool
+from urllib3.exceptions import ReadTimeoutError
+from urllib3.response import BaseHTTPResponse
 
 from dra_driver.kube.client import KubeApi
+from dra_driver.kube.watch import ListWatch
 from tests.kube.stub_api import StubApi
 
 PATH = "/apis/resource.k8s.io/v1/resourceslices"
@@ -235,3 +239,31 @@ def test_closing_the_client_ends_all_watches(stub: StubApi, api: KubeApi, follow
     for one in followers:
         one.thread.join(1)
         assert not one.thread.is_alive()
+
+
+class HalfOpen:
+    """A server that lists and then says nothing, as a connection that a firewall forgot."""
+
+    watch_events_skipped = 0
+
+    def __init__(self) -> None:
+        self.lists = 0
+        self.timeouts: list[float] = []
+        self.queries: list[dict[str, str]] = []
+
+    def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        self.lists += 1
+        return {"metadata": {"resourceVersion": "7"}, "items": None}
+
+    def stream(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> BaseHTTPResponse:
+        self.timeouts.append(read_timeout_s)
+        self.queries.append(dict(query))
+        raise ReadTimeoutError(HTTPConnectionPool("stub"), path, "Read timed out.")
+
+
+def test_silence_longer_than_the_bookmarks_is_a_broken_connection_and_not_a_reason_to_list() -> None:
+    source = HalfOpen()
+    ListWatch(source, PATH, {}, lambda kind, item: None, lambda items: None, lambda: len(source.timeouts) >= 2).run()
+    assert all(75 <= timeout <= 90 for timeout in source.timeouts)
+    assert source.lists == 1
+    assert [query["resourceVersion"] for query in source.queries] == ["7", "7"]
