@@ -16,9 +16,7 @@ def number(argument: Any) -> int:
     """An integer passed by value."""
     value = argument if isinstance(argument, int) else getattr(argument, "value", None)
     if not isinstance(value, int):
-        raise TypeError(
-            f"expected an integer argument, got {argument!r}: the real library would read garbage"
-        )
+        raise TypeError(f"expected an integer argument, got {argument!r}: the real library would read garbage")
     return value
 
 
@@ -55,9 +53,7 @@ def address(argument: Any, size: int) -> int:
     except TypeError:
         raise TypeError(f"expected a pointer, got {argument!r}: the real library would crash here") from None
     if room < size:
-        raise TypeError(
-            f"{target!r} has {room} bytes and {size} are written: the real library would overrun it"
-        )
+        raise TypeError(f"{target!r} has {room} bytes and {size} are written: the real library would overrun it")
     return ctypes.addressof(target)
 
 

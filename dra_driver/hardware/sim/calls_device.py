@@ -85,9 +85,7 @@ def _memory(session: Session, target: Target) -> tuple[int, int, int]:
 
 
 def pci_info_v3(session: Session, target: Target, out: Any) -> None:
-    c.put_bytes(
-        out, pci_info(target.gpu.pci, target.gpu.product.pci_device_id, target.gpu.product.pci_subsystem_id)
-    )
+    c.put_bytes(out, pci_info(target.gpu.pci, target.gpu.product.pci_device_id, target.gpu.product.pci_subsystem_id))
 
 
 def pci_info(pci: str, device_id: int, subsystem_id: int) -> bytes:
@@ -96,9 +94,7 @@ def pci_info(pci: str, device_id: int, subsystem_id: int) -> bytes:
     legacy = f"{domain}:{bus}:{rest}".upper().encode()
     long = f"{int(domain, 16):08X}:{bus}:{rest}".upper().encode()
     slot = int(rest.split(".")[0], 16)
-    return struct.pack(
-        "<16s5I32s", legacy, int(domain, 16), int(bus, 16), slot, device_id, subsystem_id, long
-    )
+    return struct.pack("<16s5I32s", legacy, int(domain, 16), int(bus, 16), slot, device_id, subsystem_id, long)
 
 
 def num_gpu_cores(session: Session, target: Target, out: Any) -> None:

@@ -34,9 +34,7 @@ def total_ecc_errors(session: Session, target: Target, kind: Any, counter: Any, 
     c.put_long(out, _ecc(target, c.number(kind)))
 
 
-def memory_error_counter(
-    session: Session, target: Target, kind: Any, counter: Any, place: Any, out: Any
-) -> None:
+def memory_error_counter(session: Session, target: Target, kind: Any, counter: Any, place: Any, out: Any) -> None:
     _require_ecc(target)
     c.put_long(out, _ecc(target, c.number(kind)) if c.number(place) == 2 else 0)  # 2: device memory
 
@@ -70,9 +68,7 @@ def row_remapper_histogram(session: Session, target: Target, out: Any) -> None:
     c.put_bytes(out, struct.pack("<5I", 640 - failed, 0, 0, 0, failed))
 
 
-def retired_pages(
-    session: Session, target: Target, cause: Any, count: Any, pages: Any, times: Any = None
-) -> None:
+def retired_pages(session: Session, target: Target, cause: Any, count: Any, pages: Any, times: Any = None) -> None:
     if target.gpu.product.architecture in _ROW_REMAPPING or not target.gpu.product.ecc:
         raise Refused(Code.NOT_SUPPORTED)
     c.put_int(count, 0)

@@ -110,9 +110,7 @@ def compute_profile_info_v2(session: Session, target: Target, enum: Any, engines
     c.put_bytes(out, struct.pack("<10I96s", _COMPUTE_V2, *numbers, f"MIG {row.name}".encode()))
 
 
-def _compute_by_enum(
-    session: Session, target: Target, enum: Any, engines: Any
-) -> tuple[MigProfile, ComputeProfile]:
+def _compute_by_enum(session: Session, target: Target, enum: Any, engines: Any) -> tuple[MigProfile, ComputeProfile]:
     if not 0 <= c.number(enum) < COMPUTE_PROFILES or c.number(engines) != 0:
         raise Refused(Code.INVALID_ARGUMENT)
     try:
@@ -148,9 +146,7 @@ def create_compute(session: Session, target: Target, number: Any, out: Any) -> N
     _create_compute(session, target, number, None, out)
 
 
-def create_compute_with_placement(
-    session: Session, target: Target, number: Any, placement: Any, out: Any
-) -> None:
+def create_compute_with_placement(session: Session, target: Target, number: Any, placement: Any, out: Any) -> None:
     _, row = _compute_by_id(session, target, number)
     start, size = struct.unpack("<II", c.read_bytes(placement, 8))
     if size != row.slices or start not in row.starts:

@@ -32,12 +32,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="dra-driver simulate", description="Makes and disturbs a simulated GPU machine."
-    )
-    top.add_argument(
-        "directory", type=Path, metavar="DIR", help="where the machine's state and host root are"
-    )
+    top = argparse.ArgumentParser(prog="dra-driver simulate", description="Makes and disturbs a simulated GPU machine.")
+    top.add_argument("directory", type=Path, metavar="DIR", help="where the machine's state and host root are")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     create = verbs.add_parser("create", help="make the machine, or keep the one that is there")
@@ -125,9 +121,7 @@ def _shown(machine: SimulatedMachine) -> str:
         board = facts.board(gpu)
         for gi, ci in mig_devices(found) if board else ():
             assert board is not None
-            lines.append(
-                f"  GI {gi['id']} CI {ci['id']} {device_name(board, gi, ci)} at {gi['start']}: {ci['uuid']}"
-            )
+            lines.append(f"  GI {gi['id']} CI {ci['id']} {device_name(board, gi, ci)} at {gi['start']}: {ci['uuid']}")
     for fault in state["faults"]:
         seconds = f" {fault['seconds']} s" if fault["kind"] == "delay" else ""
         lines.append(f"fault: {fault['kind']}{seconds} {fault['call']} on {fault['gpu']}")

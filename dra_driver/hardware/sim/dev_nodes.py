@@ -71,9 +71,7 @@ def _common(layout: Layout) -> tuple[Node, ...]:
         ]
     if layout.machine.nvswitches:
         nodes.append(Node("nvidia-nvswitchctl", NVSWITCH_MAJOR, 255))
-        nodes += [
-            Node(f"nvidia-nvswitch{n}", NVSWITCH_MAJOR, n) for n in range(len(layout.machine.nvswitches))
-        ]
+        nodes += [Node(f"nvidia-nvswitch{n}", NVSWITCH_MAJOR, n) for n in range(len(layout.machine.nvswitches))]
     return tuple(nodes)
 
 

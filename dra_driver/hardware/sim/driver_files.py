@@ -124,9 +124,7 @@ def _put_socket(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        with socket.socket(
-            socket.AF_UNIX
-        ) as listener:  # through /proc: a socket address has room for 107 bytes only
+        with socket.socket(socket.AF_UNIX) as listener:  # through /proc: a socket address has room for 107 bytes only
             listener.bind(f"/proc/self/fd/{directory}/{path.name}")
     finally:
         os.close(directory)

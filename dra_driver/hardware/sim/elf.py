@@ -18,9 +18,7 @@ _HEADER, _PROGRAM, _SYMBOL, _PAGE = 64, 56, 24, 0x1000
 
 def shared_object(soname: str, arch: str, trailer: bytes = b"") -> bytes:
     """`trailer` is appended after the object: the loader never looks there."""
-    names = (
-        b"\0" + soname.encode() + b"\0libc.so.6\0"
-    )  # libc.so.6: by which ldconfig knows a library of glibc
+    names = b"\0" + soname.encode() + b"\0libc.so.6\0"  # libc.so.6: by which ldconfig knows a library of glibc
     hash_at = _HEADER + 3 * _PROGRAM
     symbols_at = hash_at + 16
     names_at = symbols_at + _SYMBOL

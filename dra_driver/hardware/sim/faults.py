@@ -42,9 +42,7 @@ def apply_fault(directory: Path | str, spec: Spec) -> None:
 def _gpu(spec: Spec, default: str | None = None) -> str:
     value = spec.get("gpu")
     if value is None and default is None:
-        raise SimulationError(
-            f"doing {spec.get('verb')!r}: it needs a GPU; give an index, a PCI address or a UUID"
-        )
+        raise SimulationError(f"doing {spec.get('verb')!r}: it needs a GPU; give an index, a PCI address or a UUID")
     return str(default if value is None else value)
 
 
@@ -64,15 +62,11 @@ def _code(spec: Spec) -> Code:
         return Code(int(value)) if value.isdigit() else Code[value.upper().removeprefix("NVML_ERROR_")]
     except (KeyError, ValueError):
         known = ", ".join(code.name for code in Code if code)
-        raise SimulationError(
-            f"failing a call with {value!r}: no such NVML code; known are {known}"
-        ) from None
+        raise SimulationError(f"failing a call with {value!r}: no such NVML code; known are {known}") from None
 
 
 def _fail(machine: SimulatedMachine, spec: Spec) -> None:
-    machine.fail_call(
-        _text(spec, "call", ANY), _code(spec), which=_gpu(spec, ANY), times=_integer(spec, "times", 0)
-    )
+    machine.fail_call(_text(spec, "call", ANY), _code(spec), which=_gpu(spec, ANY), times=_integer(spec, "times", 0))
 
 
 def _delay(machine: SimulatedMachine, spec: Spec) -> None:

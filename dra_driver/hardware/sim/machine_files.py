@@ -112,9 +112,7 @@ def load_machine(name_or_path: str | Path, *, seed: str = "") -> Machine:
 def _machine(row: Fields, seed: str) -> Machine:
     name = row.text("name")
     driver = row.inner("driver")
-    own_boards = (
-        boards(row.take("mig_boards"), row.at("mig_boards"), row.mistakes) if "mig_boards" in row else {}
-    )
+    own_boards = boards(row.take("mig_boards"), row.at("mig_boards"), row.mistakes) if "mig_boards" in row else {}
     all_boards = {**known_boards(), **own_boards}
     gpus = _gpus(row, name, seed, all_boards)
     used = {gpu.product.mig_board for gpu in gpus}
@@ -164,9 +162,7 @@ def _gpus(row: Fields, machine: str, seed: str, known: dict[str, MigBoard]) -> t
 def _gpu(row: Fields, index: int, machine: str, seed: str, known: dict[str, MigBoard]) -> MachineGpu:
     facts = _product_of(row, known)
     pci = row.matching("pci", PCI_ADDRESS, _PCI_EXAMPLE)
-    serial = row.optional_text("serial") or (
-        gpu_serial(machine, seed, pci) if facts and facts.serial else None
-    )
+    serial = row.optional_text("serial") or (gpu_serial(machine, seed, pci) if facts and facts.serial else None)
     found = MachineGpu(
         product=facts or next(iter(known_products().values())),
         pci=pci,

@@ -58,9 +58,7 @@ def fits(board: MigBoard, instances: Sequence[GpuInstance], profile: MigProfile,
     if sum(p.slices for p in there) + profile.slices > board.compute_slices:
         return False
     used = (sum(column) for column in zip(*(p.engines for p in there), strict=True)) if there else (0,) * 5
-    return all(
-        u + need <= all_ for u, need, all_ in zip(used, profile.engines, board.whole.engines, strict=True)
-    )
+    return all(u + need <= all_ for u, need, all_ in zip(used, profile.engines, board.whole.engines, strict=True))
 
 
 def free_starts(board: MigBoard, instances: Sequence[GpuInstance], profile: MigProfile) -> tuple[int, ...]:
@@ -106,9 +104,7 @@ def compute_profiles(board: MigBoard, profile: MigProfile) -> tuple[ComputeProfi
         row(number, slices, most, starts, profile.sm if slices == profile.slices else slices * one.sm)
         for number, slices, most, starts in _COMPUTE_ROWS.get(profile.slices, ())
     ]
-    if (
-        profile.slices == 1 and profile.sm > one.sm
-    ):  # Hopper's double-memory 1g: the larger SM count is a revision
+    if profile.slices == 1 and profile.sm > one.sm:  # Hopper's double-memory 1g: the larger SM count is a revision
         rows = [row(0, 1, 1, (0,), one.sm), row(_REV1, 1, 1, (0,), profile.sm)]
     return tuple(rows)
 

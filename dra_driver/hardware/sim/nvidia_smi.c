@@ -117,10 +117,10 @@ static int table(void)
     const char *line = "+-----------------------------------------------------------------------------------------+";
     int number = 0;
     printf("%s\n| NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: %-8s |\n%s\n", line, driver, driver, cuda, line);
-    printf("| GPU  Name                                        Bus-Id            Memory-Total          |\n%s\n", line);
+    printf("| GPU  Name                                        Bus-Id            Memory-Total         |\n%s\n", line);
     for (int i = 0; i < row_count; i++)
         if (is_visible_gpu(rows[i]))
-            printf("| %3d  %-43s %-17s %9s MiB         |\n", number++, rows[i][NAME], rows[i][PCI], rows[i][MEMORY]);
+            printf("| %3d  %-43s %-17s %9s MiB        |\n", number++, rows[i][NAME], rows[i][PCI], rows[i][MEMORY]);
     printf("%s\n", line);
     return 0;
 }

@@ -58,9 +58,7 @@ def built_program() -> Path | None:
     temporary = program.with_suffix(f".{os.getpid()}")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [compiler, *_FLAGS, "-o", temporary, source], check=True, capture_output=True, timeout=120
-        )
+        subprocess.run([compiler, *_FLAGS, "-o", temporary, source], check=True, capture_output=True, timeout=120)
         temporary.replace(program)
     except (OSError, subprocess.SubprocessError) as error:
         _log.info("building the simulated nvidia-smi with %s: %s", compiler, error)

@@ -27,7 +27,7 @@ while IFS="$tab" read -r kind a b c d e name rest; do
             case ${1:-} in
             -L | --list-gpus) row="GPU $number: $name (UUID: $c)" ;;
             --query-gpu=uuid) row=$c ;;
-            *) row=$(printf '| %3d  %-43s %-17s %9s MiB         |' "$number" "$name" "$b" "$d") ;;
+            *) row=$(printf '| %3d  %-43s %-17s %9s MiB        |' "$number" "$name" "$b" "$d") ;;
             esac
             shown="$shown$row
 "
@@ -55,7 +55,7 @@ fi
 line="+-----------------------------------------------------------------------------------------+"
 case ${1:-} in
 "") printf '%s\n| NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: %-8s |\n%s\n' "$line" "$driver" "$driver" "$cuda" "$line"
-    printf '| GPU  Name                                        Bus-Id            Memory-Total          |\n%s\n' "$line"
+    printf '| GPU  Name                                        Bus-Id            Memory-Total         |\n%s\n' "$line"
     printf '%s%s\n' "$shown" "$line" ;;
 *) printf '%s' "$shown" ;;
 esac

@@ -33,9 +33,7 @@ def yaml_document(path: Path) -> Any:
 def refuse(path: Path, mistakes: list[str]) -> None:
     if mistakes:
         lines = "\n  ".join(mistakes)
-        raise SimulationError(
-            f"reading {path}: {len(mistakes)} mistake(s):\n  {lines}\ncorrect them and try again"
-        )
+        raise SimulationError(f"reading {path}: {len(mistakes)} mistake(s):\n  {lines}\ncorrect them and try again")
 
 
 @lru_cache(maxsize=1)

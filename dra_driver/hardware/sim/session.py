@@ -150,8 +150,7 @@ class Session:
             return
         started = time.monotonic()
         while any(
-            fault["kind"] == "hang"
-            or (fault["kind"] == "delay" and time.monotonic() < started + fault["seconds"])
+            fault["kind"] == "hang" or (fault["kind"] == "delay" and time.monotonic() < started + fault["seconds"])
             for fault in self._faults(symbol, scopes)
         ):
             time.sleep(SLICE_SECONDS)

@@ -41,11 +41,15 @@ class SimulatedMachine:
     @classmethod
     def create(cls, directory: Path | str, machine: str | Path, *, seed: str = "") -> SimulatedMachine:
         """Makes it, or opens it with its state as it is. Raises SimulationError when another machine is there."""
+        place = Path(directory)
+        if StateFile(place).exists():
+            there = cls.open(place)
+            if there.machine.name == machine and seed in ("", there.machine.seed):
+                return there  # without reading YAML: this is what an agent does at each start
         from dra_driver.hardware.sim.driver_files import write_driver
         from dra_driver.hardware.sim.machine_files import load_machine
 
         wanted = load_machine(machine, seed=seed)
-        place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         made = cls(place, wanted)
         with made._file.locked():
@@ -65,8 +69,11 @@ class SimulatedMachine:
         try:
             return cls(place, machine_from_json((place / "machine.json").read_text()))
         except OSError as error:
+            raise SimulationError(f"opening the simulated machine in {place}: {error}; create it first") from error
+        except (TypeError, KeyError, ValueError) as error:
             raise SimulationError(
-                f"opening the simulated machine in {place}: {error}; create it first"
+                f"opening the simulated machine in {place}: machine.json is of another version ({error}); "
+                "remove the directory and create the machine again"
             ) from error
 
     @property
@@ -99,9 +106,7 @@ class SimulatedMachine:
         found = next((gpu for gpu in gpus if name in (gpu.pci, gpu.uuid, gpu.bus_id)), None)
         if found is None:
             known = ", ".join(f"{i} ({gpu.pci})" for i, gpu in enumerate(gpus))
-            raise SimulationError(
-                f"finding GPU {name!r} of {self.machine.name}: there is none; known are {known}"
-            )
+            raise SimulationError(f"finding GPU {name!r} of {self.machine.name}: there is none; known are {known}")
         return found
 
     # ---- GPUs that fail, go and come back
@@ -135,9 +140,7 @@ class SimulatedMachine:
     def set_mig_mode(self, which: str | int, *, enabled: bool) -> None:
         """As it was configured before anything ran: no reset is waited for."""
         if self.machine.board(self.gpu(which)) is None:
-            raise SimulationError(
-                f"setting MIG mode of GPU {which}: {self.gpu(which).product.name} has no MIG"
-            )
+            raise SimulationError(f"setting MIG mode of GPU {which}: {self.gpu(which).product.name} has no MIG")
         with self._gpu_change(which) as gpu:
             gpu["mig"] = gpu["mig_pending"] = int(enabled)
             gpu["instances"] = []
@@ -187,9 +190,7 @@ class SimulatedMachine:
         pci = self._scope(which)
         with self._change() as state:
             state["faults"] = [
-                row
-                for row in state["faults"]
-                if call not in (ANY, row["call"]) or pci not in (ANY, row["gpu"])
+                row for row in state["faults"] if call not in (ANY, row["call"]) or pci not in (ANY, row["gpu"])
             ]
 
     # ---- the host
