@@ -48,8 +48,8 @@ def _real(settings: Settings) -> Host:
 
 
 def _simulated(settings: Settings) -> Host:
-    from dra_driver.hardware.sim.simulation import SimulatedMachine
     from dra_driver.hardware.sim.library import SimulatedNvml
+    from dra_driver.hardware.sim.simulation import SimulatedMachine
 
     machine = SimulatedMachine.create(settings.simulation_path, settings.machine, seed=settings.node_name)
     prefix = str(machine.root)
@@ -60,9 +60,7 @@ def _simulated(settings: Settings) -> Host:
         # To the container runtime the simulated files lie where they are, not below its own root.
         return DriverRoot(host=found.seen, seen=found.seen)
 
-    files = NvidiaDriverFiles(
-        roots, host_dev_root=prefix, host_root=settings.host_root, cdi_hook=settings.cdi_hook, locate=locate
-    )
+    files = NvidiaDriverFiles(roots, host_root=settings.host_root, cdi_hook=settings.cdi_hook, locate=locate)
     hardware = NvmlHardware(
         roots, nvml_library=SimulatedNvml(settings.simulation_path), call_timeout_s=settings.nvml_timeout_s
     )

@@ -23,13 +23,15 @@ class Hardware(Protocol):
 
     def gpu(self, pci: str) -> Gpu | None:
         """The GPU at this address as it is now, None if it is not there or lost. Cheap: one or two NVML calls to prove
-        that it answers, static facts may come from the last inventory."""
+        that it answers, static facts may come from the last inventory. RetryLater when it does not answer in time,
+        TellUser when the driver is not usable: neither means that the GPU is gone."""
 
 
 class DriverFiles(Protocol):
     def common_edits(self) -> ContainerEdits:
         """What every container with a GPU gets: control nodes, libraries, binaries, firmware, environment, hooks. Found
-        anew when the driver installation has changed. TellUser when there is no driver under the driver root."""
+        anew when the driver installation has changed. TellUser when there is no driver under the driver root, RetryLater
+        while one is being installed."""
 
     def gpu_edits(self, gpu: Gpu) -> ContainerEdits:
         """The device nodes of one GPU: /dev/nvidia<minor>, its DRI nodes."""

@@ -64,7 +64,7 @@ def report(inventory: Inventory) -> int:
     return 0
 
 
-def table(devices: Sequence[Device], *, wide: bool) -> tuple[Sequence[str], list[Sequence[str]]]:
+def table(devices: Sequence[Device], *, wide: bool) -> tuple[list[str], list[list[str]]]:
     """Header and rows; `wide` adds what identifies a GPU."""
     header = ["DEVICE", "PRODUCT", "ARCHITECTURE", "MEMORY", "CUDA", "DRIVER", "NUMA", "PCIE ROOT", "MIG"]
     if wide:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -106,13 +107,13 @@ class Kubelet:
         self._channel.close()
 
 
-def _claim(ref: ClaimRef) -> object:
+def _claim(ref: ClaimRef) -> dra_v1_pb2.Claim:
     return dra_v1_pb2.Claim(namespace=ref.namespace, uid=ref.uid, name=ref.name)
 
 
-def _check(answers: object, refs: Sequence[ClaimRef]) -> None:
+def _check(answers: Mapping[str, Any], refs: Sequence[ClaimRef]) -> None:
     for ref in refs:
-        error = answers[ref.uid].error  # type: ignore[index]  # a protobuf map
+        error = answers[ref.uid].error
         if error:
             raise ClusterError(f"the agent answered for {ref}: {error}")
 

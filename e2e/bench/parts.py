@@ -56,7 +56,7 @@ def where_the_time_goes(flags: Sequence[str], refs: Sequence[ClaimRef], rounds: 
     parts.host.hardware.start()
     notes: dict[str, list[float]] = defaultdict(list)
     names = ("claims", "ledger", "cdi", "files", "telemetry")
-    watched = {name: Stopwatch(name, getattr(parts.rooms, name), notes) for name in names}
+    watched: dict[str, Any] = {name: Stopwatch(name, getattr(parts.rooms, name), notes) for name in names}
     kinds = {name: Stopwatch(f"kind {name}", kind, notes) for name, kind in parts.rooms.kinds.items()}
     rooms = dataclasses.replace(parts.rooms, **watched, kinds=kinds)
     parts.catalog.refresh()
