@@ -9,7 +9,7 @@ from typing import Any, Final
 from dra_driver.hardware.sim import arguments as c
 from dra_driver.hardware.sim.calls import Call, Subject, Target
 from dra_driver.hardware.sim.codes import Code, Refused
-from dra_driver.hardware.sim.session import SLICE_SECONDS, EventSet, Session
+from dra_driver.hardware.sim.session import EventSet, Session
 from dra_driver.hardware.sim.state import Event, State
 
 _WITHOUT_ECC: Final = 0x8 | 0x10 | 0x4  # XID, clock, P-state
@@ -66,7 +66,7 @@ def wait(session: Session, handle: Any, out: Any, milliseconds: Any) -> None:
         left = end - time.monotonic()
         if left <= 0:
             raise Refused(Code.TIMEOUT)
-        time.sleep(min(left, SLICE_SECONDS))
+        events.watch.wait(left)
 
 
 def _next(events: EventSet, state: State) -> Event | None:

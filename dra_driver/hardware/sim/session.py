@@ -13,6 +13,7 @@ from dra_driver.hardware.sim.codes import Code, Refused
 from dra_driver.hardware.sim.errors import SimulationError
 from dra_driver.hardware.sim.facts import Machine, MachineGpu, machine_from_json
 from dra_driver.hardware.sim.state import ANY, Fault, GpuState, State, StateFile
+from dra_driver.hardware.sim.watch import ChangeWatch
 
 SLICE_SECONDS: Final = 0.01  # how often a waiting call looks whether it may go on
 _FIRST_HANDLE: Final = 0x7F5100000000  # looks like a pointer, and crashes whoever follows it
@@ -32,6 +33,7 @@ class Key(NamedTuple):
 class EventSet:
     """`registered`: GPU to (events after this number, of these types). `delivered`: the last number handed out."""
 
+    watch: ChangeWatch
     registered: dict[str, tuple[int, int]] = field(default_factory=dict)
     delivered: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -104,7 +106,9 @@ class Session:
 
     def new_event_set(self) -> int:
         value = self.handle("set", token=len(self._keys))
-        self._event_sets[value] = EventSet()
+        watch = ChangeWatch(self.directory)
+        watch.start()
+        self._event_sets[value] = EventSet(watch)
         return value
 
     def event_set(self, handle: int) -> EventSet:
@@ -115,7 +119,7 @@ class Session:
         return found
 
     def free_event_set(self, handle: int) -> None:
-        self.event_set(handle)
+        self.event_set(handle).watch.stop()
         del self._event_sets[handle]
 
     def target(self, key: Key, state: State) -> Target:

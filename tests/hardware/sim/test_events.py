@@ -1,10 +1,13 @@
 """Event sets through real pynvml, with events from another thread or process."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pynvml
 import pytest
 from asking import elsewhere, error
+
+from dra_driver.hardware.sim.watch import ChangeWatch
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 LONG_MS = 30_000
@@ -93,3 +96,18 @@ def test_a_freed_set_is_no_more(nvml, events) -> None:
     nvml.nvmlEventSetFree(events)
     assert error(nvml.nvmlEventSetWait, events, 0) == nvml.NVML_ERROR_INVALID_ARGUMENT
     assert error(nvml.nvmlEventSetFree, events) == nvml.NVML_ERROR_INVALID_ARGUMENT
+
+
+def test_waiting_costs_no_processor_time(nvml, events) -> None:
+    before = time.process_time()
+    assert error(nvml.nvmlEventSetWait, events, 500) == nvml.NVML_ERROR_TIMEOUT
+    assert time.process_time() - before < 0.05
+
+
+def test_without_inotify_events_arrive_all_the_same(tmp_path) -> None:
+    watch = ChangeWatch(tmp_path / "nowhere")  # as where the kernel refuses the descriptor
+    watch.start()
+    started = time.monotonic()
+    watch.wait(30)
+    assert time.monotonic() - started < 10
+    watch.stop()
