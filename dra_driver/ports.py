@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dra_driver.model.cdi import ContainerEdits
 from dra_driver.model.claim import Claim, ClaimRef
 from dra_driver.model.device import Device, LiveDevice, PreparedDevice
-from dra_driver.model.gpu import Gpu, Inventory
+from dra_driver.model.gpu import Gpu, Inventory, PciAddress
 from dra_driver.model.record import ClaimRecord, DamagedRecord, Effect
 
 
@@ -33,7 +33,7 @@ class DriverFiles(Protocol):
         anew when the driver installation has changed. TellUser when there is no driver under the driver root, RetryLater
         while one is being installed."""
 
-    def gpu_edits(self, gpu: Gpu) -> ContainerEdits:
+    def gpu_edits(self, pci: PciAddress, minor: int) -> ContainerEdits:
         """The device nodes of one GPU: /dev/nvidia<minor>, its DRI nodes."""
 
 

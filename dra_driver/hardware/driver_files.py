@@ -21,7 +21,7 @@ from dra_driver.hardware.library_cache import HostTools, find_host_tools
 from dra_driver.hardware.roots import HostRoots
 from dra_driver.model.cdi import ContainerEdits, DeviceNode, Mount
 from dra_driver.model.errors import RetryLater
-from dra_driver.model.gpu import Gpu
+from dra_driver.model.gpu import PciAddress
 
 _log = logging.getLogger(__name__)
 
@@ -66,19 +66,19 @@ class NvidiaDriverFiles:
     def common_edits(self) -> ContainerEdits:
         return self._current().edits
 
-    def gpu_edits(self, gpu: Gpu) -> ContainerEdits:
+    def gpu_edits(self, pci: PciAddress, minor: int) -> ContainerEdits:
         """The runtime stats the nodes itself: numbers written here would outlive a driver reload. TellUser when there is
         no driver."""
         found = self._current()
-        drm = sysfs.dri_nodes(self._roots, gpu.pci)
+        drm = sysfs.dri_nodes(self._roots, pci)
         drm = tuple(name for name in drm if os.path.exists(os.path.join(found.dev_seen, "dri", name)))
-        names = (f"nvidia{gpu.minor}", *(f"dri/{name}" for name in drm))
+        names = (f"nvidia{minor}", *(f"dri/{name}" for name in drm))
         edits = ContainerEdits(device_nodes=_nodes(found.dev_root, names))
         if drm and "create-symlinks" in found.tools.commands:
             links = [
                 word
                 for name in drm
-                for word in ("--link", f"../{name}::/dev/dri/by-path/pci-{gpu.pci}-{_by_path_suffix(name)}")
+                for word in ("--link", f"../{name}::/dev/dri/by-path/pci-{pci}-{_by_path_suffix(name)}")
             ]
             edits += ContainerEdits(hooks=(library_cache.nvidia_hook(found.tools, "create-symlinks", *links),))
         return edits

@@ -63,8 +63,7 @@ class GpuKind:
         return _live(device, gpu) if gpu is not None and gpu.uuid == uuid else None
 
     def edits(self, live: LiveDevice) -> ContainerEdits:
-        gpu = self._hardware.gpu(str(live.gpu))
-        return self._files.gpu_edits(gpu) if gpu is not None else ContainerEdits()
+        return self._files.gpu_edits(live.gpu, live.minor)
 
     def undo(self, effect: Effect) -> None:
         """Nothing was changed, so nothing is to be restored."""

@@ -1,7 +1,6 @@
 """Requests to the API server as raw JSON.
 
-The kubernetes package gives address, TLS, proxies and credentials (`dra_driver.kube.access`); requests go straight to its
-urllib3 pool. `ApiClient.param_serialize` and `call_api` would cost 35 us more for each GET and 3 ms for each slice that is written,
+`dra_driver.kube.access` gives address, TLS, proxies and credentials; requests go straight to its urllib3 pool. `ApiClient.param_serialize` and `call_api` would cost 35 us more for each GET and 3 ms for each slice that is written,
 and typed models drop the fields that they do not know.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,9 +50,11 @@ class Agent:
             (self.directory / "kubelet" / folder).mkdir(parents=True, exist_ok=True)
         with (self.directory / "agent.log").open("ab") as log:
             begin = time.monotonic()
-            # -m would compile nothing new: the same start as the console script.
             command = [sys.executable, "-m", "dra_driver.cli.main", "agent", *self.flags]
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            # As in an image: bytecode is there (it is written at the first start), and not forbidden by the caller.
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+            environment["PYTHONFAULTHANDLER"] = "1"
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment)
         path = f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{self._node}"
         while not self._cluster.request("GET", path)["items"]:
             if self.process.poll() is not None:
@@ -66,10 +69,17 @@ class Agent:
         return seconds
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(30)
-            self.process = None
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # with faulthandler on: every thread's stack goes to the log
+            process.wait()
+            log = (self.directory / "agent.log").read_text()
+            raise ClusterError(f"the agent did not end within 30 s of SIGTERM: {log[-6000:]}") from None
 
     @property
     def socket(self) -> Path:

@@ -60,7 +60,7 @@ def test_the_operators_driver_root_is_cut_from_container_paths_and_kept_on_the_h
     common = edits.common_edits()
     assert mounted(common)[f"/usr/lib64/libcuda.so.{VERSION}"] == f"/run/nvidia/driver/usr/lib64/libcuda.so.{VERSION}"
     assert common.device_nodes == (DeviceNode("/dev/nvidiactl", host_path="/run/nvidia/driver/dev/nvidiactl"),)
-    assert edits.gpu_edits(make_gpu(minor=0)).device_nodes == (
+    assert edits.gpu_edits(make_gpu().pci, 0).device_nodes == (
         DeviceNode("/dev/nvidia0", host_path="/run/nvidia/driver/dev/nvidia0"),
     )
     assert driver.root not in str(common)
@@ -125,7 +125,7 @@ def test_dri_nodes_come_with_the_gpu_when_they_exist(host: FakeHost) -> None:
     with_ldconfig(host).driver(LIB).nodes("nvidia3", "dri/card1", "dri/renderD128")
     for name in ("card1", "renderD128", "card1-DP-1", "renderD129"):
         host.write(f"/sys/bus/pci/devices/0000:1b:00.0/drm/{name}/dev")
-    edits = files(host).gpu_edits(make_gpu(minor=3))
+    edits = files(host).gpu_edits(make_gpu().pci, 3)
     assert [node.path for node in edits.device_nodes] == ["/dev/nvidia3", "/dev/dri/card1", "/dev/dri/renderD128"]
     assert edits.hooks == ()
 
@@ -164,7 +164,7 @@ def test_a_removed_driver_is_not_served_from_memory(host: FakeHost) -> None:
     with pytest.raises(TellUser):
         found.common_edits()
     with pytest.raises(TellUser):
-        found.gpu_edits(make_gpu())
+        found.gpu_edits(make_gpu().pci, 0)
 
 
 def test_a_control_node_that_appears_later_is_added(host: FakeHost) -> None:
@@ -194,7 +194,7 @@ def test_nvidias_hook_is_used_with_the_commands_that_its_release_knows(host: Fak
 def test_nvidias_hook_makes_the_by_path_links_of_a_gpu(host: FakeHost) -> None:
     host.driver(LIB).nodes("dri/card1").write("/sys/bus/pci/devices/0000:1b:00.0/drm/card1/dev")
     host.write("/usr/bin/nvidia-cdi-hook", content=b"\x7fELF create-symlinks update-ldcache")
-    (hook,) = files(host).gpu_edits(make_gpu()).hooks
+    (hook,) = files(host).gpu_edits(make_gpu().pci, 0).hooks
     assert hook.args[1:] == ("create-symlinks", "--link", "../card1::/dev/dri/by-path/pci-0000:1b:00.0-card")
 
 
@@ -269,5 +269,5 @@ def test_nothing_of_this_process_sees_into_the_edits(host: FakeHost) -> None:
     with_ldconfig(host).driver(LIB).nodes("nvidiactl", "nvidia0", "dri/card0")
     roots = HostRoots(sys=f"{host.root}/sys", dev=f"{host.root}/dev", driver=host.root)
     found = NvidiaDriverFiles(roots, host_root=host.root)
-    assert host.root not in str(found.common_edits() + found.gpu_edits(make_gpu()))
+    assert host.root not in str(found.common_edits() + found.gpu_edits(make_gpu().pci, 0))
     assert os.path.isabs(found.common_edits().mounts[0].host_path)

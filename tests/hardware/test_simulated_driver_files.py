@@ -23,7 +23,7 @@ def test_every_file_that_a_spec_names_exists_on_the_host(machines: Machines, nam
     files = NvidiaDriverFiles(host.roots, host_root=prefix, locate=lambda: root)
     edits = files.common_edits()
     for gpu in host.hardware.inventory().gpus:
-        edits += files.gpu_edits(gpu)
+        edits += files.gpu_edits(gpu.pci, gpu.minor)
     for mount in edits.mounts:
         assert os.path.exists(prefix + mount.host_path), mount
         assert not mount.container_path.startswith("/run/nvidia/driver")
