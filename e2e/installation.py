@@ -6,6 +6,7 @@ Knows the cluster only through its interface, so that the same scenarios run whe
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -39,6 +40,15 @@ def until(what: str, ask: Callable[[], T | None], seconds: float = 60, every: fl
         if time.monotonic() > deadline:
             raise ClusterError(f"waiting {seconds:.0f} s for {what}: it did not come")
         time.sleep(every)
+
+
+def stays(what: str, ask: Callable[[], object], seconds: float) -> None:
+    """Watches for so long that `ask` says yes all the time: for what must not happen."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not ask():
+            raise ClusterError(f"{what}: it did not stay so for {seconds:.0f} s")
+        time.sleep(0.2)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -122,6 +132,22 @@ class Installation:
 
     def delete(self, kind: str, name: str, namespace: str = "default", *more: str) -> None:
         self.kubectl("delete", kind, name, "-n", namespace, "--ignore-not-found", "--wait=true", "--timeout=90s", *more)
+
+    def gate(self, name: str) -> bool | None:
+        """Whether this feature gate of the API server is on; None when it has none of that name."""
+        match = re.search(rf'^kubernetes_feature_enabled{{name="{name}",.*}} ([01])$', self.metrics(), re.MULTILINE)
+        return None if match is None else match[1] == "1"
+
+    def metrics(self) -> str:
+        """Of the API server, as Prometheus reads them."""
+        return self.kubectl("get", "--raw", "/metrics")
+
+    def writes(self, resource: str = "resourceslices") -> int:
+        """How many writes of this resource the API server has been asked for, by anybody and whatever the answer."""
+        lines = re.findall(
+            rf'^apiserver_request_total{{(.*resource="{resource}".*)}} (\S+)$', self.metrics(), re.MULTILINE
+        )
+        return sum(int(float(count)) for labels, count in lines if not re.search(r'verb="(GET|LIST|WATCH)"', labels))
 
     def get(self, path: str) -> dict[str, Any] | None:
         """An object or a list; None when there is none."""

@@ -8,7 +8,9 @@ from typing import Any
 from e2e.installation import TEST_IMAGE
 
 API = "resource.k8s.io/v1"
-SHOW_GPUS = "nvidia-smi -L; exec sleep infinity"
+# The first process of a container ignores SIGTERM unless it asks for it, and would be waited for until the grace period ends.
+STAY = "trap 'exit 0' TERM; sleep infinity & wait"
+SHOW_GPUS = f"nvidia-smi -L; {STAY}"
 
 
 def product(name: str) -> str:
@@ -76,41 +78,71 @@ def claim(name: str, *requests: Mapping[str, Any], **more: Sequence[Mapping[str,
     return {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
 
 
+Uses = Mapping[str, Sequence[Mapping[str, str]]]
+
+
 def pod(
     name: str,
     *,
     templates: Sequence[str] = (),
     claims: Sequence[str] = (),
-    containers: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
+    containers: Uses | None = None,
+    first: Uses | None = None,
     node: str | None = None,
     command: str = SHOW_GPUS,
+    image: str = TEST_IMAGE,
     restart: str = "Never",
 ) -> dict[str, Any]:
     """A pod whose claims are named as their templates or claims. `containers` maps container names to the claims (and
-    requests) that they use; without it one container uses all claims."""
+    requests) that they use; without it one container uses all claims. `first` are the init containers: they run
+    `nvidia-smi -L` and end."""
     used = [{"name": entry, "resourceClaimTemplateName": entry} for entry in templates]
     used += [{"name": entry, "resourceClaimName": entry} for entry in claims]
     uses = containers or {"main": [{"name": entry["name"]} for entry in used]}
     spec: dict[str, Any] = {
         "restartPolicy": restart,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": container,
-                "image": TEST_IMAGE,
-                "command": ["sh", "-c", command],
-                "resources": {"claims": [dict(use) for use in names]},
-            }
-            for container, names in uses.items()
-        ],
+        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False,  # a volume less to mount and to wait for
+        "containers": _containers(uses, image, command),
         "resourceClaims": used,
     }
+    if first:
+        spec["initContainers"] = _containers(first, image, "nvidia-smi -L")
     if node is not None:
         spec["nodeSelector"] = {"kubernetes.io/hostname": node}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _containers(uses: Uses, image: str, command: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": container,
+            "image": image,
+            "command": ["sh", "-c", command],
+            "resources": {"claims": [dict(use) for use in names]},
+        }
+        for container, names in uses.items()
+    ]
 
 
 def job(name: str, template_name: str, pods: int, command: str) -> dict[str, Any]:
     body = pod("unused", templates=[template_name], command=command)["spec"]
     spec = {"completions": pods, "parallelism": pods, "template": {"spec": body}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def daemonset(name: str, template_name: str) -> dict[str, Any]:
+    return {**_labelled(name, template_name, {}), "kind": "DaemonSet"}
+
+
+def deployment(name: str, template_name: str, pods: int) -> dict[str, Any]:
+    """Where every GPU is taken a new pod needs an old one's: so one goes before the next comes."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    return {**_labelled(name, template_name, {"replicas": pods, "strategy": strategy}), "kind": "Deployment"}
+
+
+def _labelled(name: str, template_name: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {"app": name}
+    body = {"metadata": {"labels": labels}, "spec": pod("unused", templates=[template_name], restart="Always")["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": body, **more}
+    return {"apiVersion": "apps/v1", "metadata": {"name": name}, "spec": spec}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from e2e.objects import A100, H100, L40S, claim, job, matching, pod, request, template, wishes
-from e2e.tests.conftest import Space
+from e2e.tests.space import Space
 
 GPU = 'device.attributes["gpu.nvidia.com"]'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from e2e.installation import until
 from e2e.objects import A100, claim, config, pod, request, template
-from e2e.tests.conftest import Space
+from e2e.tests.space import Space
 
 
 def test_two_containers_of_a_pod_share_a_gpu(space: Space) -> None:

@@ -1,0 +1,113 @@
+"""The agent seen by whoever runs it: probes, metrics, log, and what it says when it may not do something."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from e2e.installation import MANIFESTS, documents, until
+from e2e.objects import A100, pod, request, template
+from e2e.tests.space import Space
+
+pytestmark = pytest.mark.once
+PORT = 9480
+
+
+def page(space: Space, path: str) -> tuple[int, str]:
+    """Of the agent of node-b, asked from outside the node; (0, "") while nobody listens."""
+    url = f"http://{space.on.cluster.nodes['node-b'].address}:{PORT}{path}"
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_probes_and_metrics_before_and_after_the_kubelet_has_registered_the_driver(space: Space) -> None:
+    node = space.on.cluster.nodes["node-b"]
+    node.stop_kubelet()
+    try:
+        with space.agent_with("node-b", http_address=f":{PORT}") as agent:
+            until("liveness", lambda: page(space, "/healthz")[0] == 200, 20)
+            until("the agent to serve", lambda: "not called yet" in page(space, "/readyz")[1], 20)
+            assert page(space, "/readyz")[0] == 503
+            assert page(space, "/healthz")[0] == 200
+            node.start_kubelet()
+            until("readiness", lambda: page(space, "/readyz")[0] == 200, 60)
+            until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
+            space.run("pod", A100)
+            status, metrics = page(space, "/metrics")
+            assert status == 200
+            assert "dra_driver_devices_published 6.0" in metrics
+            assert 'dra_driver_prepare_seconds_count{result="ok"} 1.0' in metrics
+            assert page(space, "/nonsense")[0] == 404
+            assert agent.poll() is None
+    finally:
+        node.start_kubelet()
+
+
+def test_every_line_of_the_log_is_json_and_names_the_claim(space: Space) -> None:
+    said = space.listen("node-b")
+    space.run("pod", A100)
+    (used,) = space.on.claims_of(space.on.pod("pod", space.name) or {})
+    lines = until("the line about the claim", lambda: [line for line in said() if line["msg"] == "prepared"], 10)
+    assert [line["claim_uid"] for line in lines] == [used["metadata"]["uid"]]
+    assert lines[0]["devices"] == space.allocated("pod")
+    for node in space.on.machines:
+        for line in space.on.agents[node].log.read_text().splitlines():
+            assert {"time", "level", "msg", "logger"} <= json.loads(line).keys()
+
+
+@contextmanager
+def without(space: Space, verb: str, resource: str) -> Iterator[None]:
+    """The ClusterRole of the driver lacks a verb."""
+    whole: list[dict[str, Any]] = documents((MANIFESTS / "rbac.yaml").read_text())
+    less = json.loads(json.dumps(next(item for item in whole if item["kind"] == "ClusterRole")))
+    for rule in less["rules"]:
+        if resource in rule["resources"]:
+            rule["verbs"].remove(verb)
+    space.on.apply(less)
+    try:
+        yield
+    finally:
+        space.on.apply(*whole)
+
+
+def test_a_missing_verb_is_named_in_the_events_of_the_pod(space: Space) -> None:
+    with without(space, "get", "resourceclaims"):
+        space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
+        reason = space.pending("pod", "allow verb 'get' on resourceclaims.resource.k8s.io in the driver's ClusterRole")
+        assert "403" in reason
+    space.running("pod")
+
+
+def test_a_missing_verb_for_slices_is_named_in_the_log(space: Space) -> None:
+    said = space.listen("node-b")
+    with without(space, "create", "resourceslices"):
+        (item,) = space.on.slices("node-b")
+        space.on.kubectl("delete", "resourceslice", item["metadata"]["name"])
+        words = "allow verb 'create' on resourceslices.resource.k8s.io in the driver's ClusterRole"
+        until("a line in the log", lambda: [line for line in said() if words in line["msg"]], 20)
+    until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
+
+
+def test_an_agent_ends_at_once_and_leaves_no_socket(space: Space) -> None:
+    node = space.on.cluster.nodes["node-b"]
+    begin = space.on.agents["node-b"]
+    before = [item["metadata"]["resourceVersion"] for item in space.on.slices("node-b")]
+    try:
+        assert begin.stop(timeout=5) == 0
+        assert not [name for name in space.on.on_node("node-b", "/var/lib/kubelet/plugins_registry") if "gpu" in name]
+        assert not list(node.path("/var/lib/kubelet/plugins/gpu.nvidia.com").glob("*.sock"))
+        assert [item["metadata"]["resourceVersion"] for item in space.on.slices("node-b")] == before
+    finally:
+        space.on.start_agent("node-b")
