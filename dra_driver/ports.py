@@ -34,7 +34,8 @@ class DriverFiles(Protocol):
         while one is being installed."""
 
     def gpu_edits(self, pci: PciAddress, minor: int) -> ContainerEdits:
-        """The device nodes of one GPU: /dev/nvidia<minor>, its DRI nodes."""
+        """The device nodes of one GPU: /dev/nvidia<minor>, its DRI nodes. Asked after `common_edits`, which looks whether
+        the installation has changed."""
 
 
 class Journal(Protocol):
@@ -114,7 +115,8 @@ class Ledger(Protocol):
         """UIDs of all claims on record."""
 
     def damaged(self) -> tuple[DamagedRecord, ...]:
-        """Records set aside and not yet rebuilt (`put` or `drop` of the same UID ends that)."""
+        """Records set aside and not yet rebuilt (`put` of a READY record of the same UID, or `drop`, ends that). Until
+        then the claim counts as holding what it held: its pod may be running."""
 
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
         """Holds these devices against every other thread and instance; always taken in one order. RetryLater, naming

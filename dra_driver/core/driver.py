@@ -208,11 +208,12 @@ class Driver:
         return made
 
     def _write_spec(self, uid: str, pairs: Sequence[tuple[PreparedDevice, LiveDevice]]) -> None:
+        common = self._rooms.files.common_edits()
         devices = {
             prepared.cdi_ids[0].partition("=")[2]: self._rooms.kinds[live.kind].edits(live) + prepared.sharing_edits
             for prepared, live in pairs
         }
-        self._rooms.cdi.write(uid, tuple(devices.items()), self._rooms.files.common_edits())
+        self._rooms.cdi.write(uid, tuple(devices.items()), common)
 
     def _observed(self, operation: str, ref: ClaimRef, act: Callable[[], T]) -> T:
         begin = time.perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dra_driver.model.errors import TellUser
-from dra_driver.model.record import ClaimRecord, Effect
+from dra_driver.model.record import ClaimRecord, Effect, Phase
 from dra_driver.ports import CdiStore, Ledger
 
 CDI = "cdi"
@@ -42,9 +42,14 @@ class LedgerJournal:
         self.record = record
 
 
-def undo(record: ClaimRecord, owners: Mapping[str, Undoes], ledger: Ledger) -> None:
-    """Undoes all effects in reverse, then drops the record. Where one fails the record stays, so that it is tried again;
-    the error says which. Running it twice is the same as once."""
+def undo(record: ClaimRecord, owners: Mapping[str, Undoes], ledger: Ledger, *, keep_record: bool = False) -> None:
+    """Undoes all effects in reverse, then drops the record (unless it is to be kept, as started). Where one fails the
+    record stays, so that it is tried again; the error says which. Running it twice is the same as once."""
+    if record.phase is Phase.READY and (keep_record or any(effect.owner != CDI for effect in record.effects)):
+        # First of all: a claim that is taken apart half way must not be answered as prepared. A lost CDI spec alone is
+        # written anew.
+        record = dataclasses.replace(record, phase=Phase.STARTED, devices=())
+        ledger.put(record)
     for effect in reversed(record.effects):
         owner = owners.get(effect.owner)
         if owner is None:
@@ -54,4 +59,5 @@ def undo(record: ClaimRecord, owners: Mapping[str, Undoes], ledger: Ledger) -> N
                 "start the agent with that feature on, or drain the node and reboot it",
             )
         owner.undo(effect)
-    ledger.drop(record.ref.uid)
+    if not keep_record:
+        ledger.drop(record.ref.uid)

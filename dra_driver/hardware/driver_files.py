@@ -68,8 +68,8 @@ class NvidiaDriverFiles:
 
     def gpu_edits(self, pci: PciAddress, minor: int) -> ContainerEdits:
         """The runtime stats the nodes itself: numbers written here would outlive a driver reload. TellUser when there is
-        no driver."""
-        found = self._current()
+        no driver. Where the nodes are is known from the last `common_edits`."""
+        found = self._found or self._current()
         drm = sysfs.dri_nodes(self._roots, pci)
         drm = tuple(name for name in drm if os.path.exists(os.path.join(found.dev_seen, "dri", name)))
         names = (f"nvidia{minor}", *(f"dri/{name}" for name in drm))

@@ -16,7 +16,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_PARKED_THREADS = 2  # an inventory and one prepare at the same time; more threads than this end after their walk
+_PARKED_THREADS = (
+    8  # as many prepares at the same time as a machine has GPUs; more threads than this end after their walk
+)
 
 
 @dataclass(frozen=True, slots=True)

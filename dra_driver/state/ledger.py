@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dra_driver import files
 from dra_driver.model.errors import DriverError, TellUser
-from dra_driver.model.record import ClaimRecord, DamagedRecord
+from dra_driver.model.record import ClaimRecord, DamagedRecord, Phase
 from dra_driver.state.index import HolderIndex, SetAside
 from dra_driver.state.locks import locked_directory, locked_files
 from dra_driver.state.names import check_device, check_uid, is_device, is_uid
@@ -30,14 +30,15 @@ class FileLedger:
 
         claims/<uid>.json          the record, replaced whole
         holders/<device>/<uid>     index: whose record to read to learn who holds the device
-        damaged/<uid>.<n>          set aside; with `.settled` once the claim was rebuilt or dropped
+        damaged/<uid>.<n>          set aside; with `.settled` once the claim is ready again or dropped
         locks/<device>             flock files, never removed
 
     **Who holds a device.** A UID with an entry under `holders/<device>/` counts if and only if
 
     1. its record is there and names the device among its `held_devices`, or
     2. its record is there and cannot be understood (damaged, or of a newer version): it may hold the device, or
-    3. it has no record, but `damaged/<uid>.<n>` is there and not settled: what it held stays blocked until `put` or `drop`.
+    3. it has no record, or one that is only started, and `damaged/<uid>.<n>` is there and not settled: what it held stays
+       blocked until `put` of a ready record, or `drop`. A pod may be using it while the claim is being rebuilt.
 
     Any other entry is stale: left by a process that died between two steps. It never counts; `sweep` removes it.
 
@@ -86,9 +87,12 @@ class FileLedger:
             for device in sorted(held - held_before):
                 self._index.add(device, uid, doing)
             files.replace(self._path(uid), data, doing)
-            if old is None and self._aside.settle(uid, doing):
+            if record.phase is Phase.READY and self._aside.settle(uid, doing):
                 held_before = frozenset(self._index.devices(doing))
-            for device in sorted(held_before - held):
+            given_up = held_before - held
+            if given_up and uid in self._aside.open_cases(doing):
+                return
+            for device in sorted(given_up):
                 self._index.remove(device, uid, doing)
 
     def drop(self, uid: str) -> None:
@@ -126,7 +130,7 @@ class FileLedger:
         return tuple(
             DamagedRecord(uid, paths[-1], self._why(uid, paths[-1], doing))
             for uid, paths in sorted(self._aside.open_cases(doing).items())
-            if files.read(self._path(uid), doing) is None  # died in `put` between the record and settling: rebuilt
+            if not self._is_ready(uid, doing)  # killed before it could settle
         )
 
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
@@ -162,7 +166,7 @@ class FileLedger:
             self._aside.take(self._path(uid), uid, doing)
         if not isinstance(found, ClaimRecord):
             return []
-        if set_aside:
+        if set_aside and found.phase is Phase.READY:
             self._aside.settle(uid, doing)
         missing = [device for device in sorted(found.held_devices) if uid not in self._index.uids(device, doing)]
         for device in missing:
@@ -176,8 +180,13 @@ class FileLedger:
                 return True
             found = self._read(uid, doing)  # it may have been rebuilt and settled between the two looks
         if isinstance(found, ClaimRecord):
-            return device in found.held_devices
+            rebuilding = found.phase is Phase.STARTED and uid in self._aside.open_cases(doing)
+            return device in found.held_devices or rebuilding
         return found is not None
+
+    def _is_ready(self, uid: str, doing: str) -> bool:
+        found = self._read(uid, doing)
+        return isinstance(found, ClaimRecord) and found.phase is Phase.READY
 
     def _read(self, uid: str, doing: str) -> ClaimRecord | DamagedError | NewerError | None:
         check_uid(uid, doing)

@@ -9,18 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from dra_driver.cli.table import print_table
 from dra_driver.kube.client import KubeApi
 from dra_driver.model.claim import ClaimRef
 from e2e.bench import claims
-from e2e.bench.agent import Agent, Kubelet, memory_directory
+from e2e.bench.agent import Agent, Kubelet
 from e2e.bench.parts import where_the_time_goes
 from e2e.cluster import Cluster, ClusterError, Options, processes
 from e2e.installation import MANIFESTS, Installation, documents
 
 NODE = "bench-node"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 class Bench:
@@ -37,8 +37,8 @@ class Bench:
         seconds = []
         for _ in range(5):
             self.agent.stop()
-            for item in self.cluster.request("GET", "/apis/resource.k8s.io/v1/resourceslices")["items"]:
-                self.cluster.request("DELETE", f"/apis/resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+            for item in self.cluster.request("GET", SLICES)["items"]:
+                self.cluster.request("DELETE", f"{SLICES}/{item['metadata']['name']}")
             seconds.append(self.agent.start())
         middle = statistics.median(seconds)
         self.row("start to first slice, 8 GPUs", f"{middle:.2f} s", "0.5 s", middle <= 0.5)
@@ -46,7 +46,7 @@ class Bench:
     def calls(self, devices: Sequence[str]) -> None:
         kubelet = Kubelet(self.agent.socket)
         refs = [claims.allocate(self.cluster, f"one-{n}", NODE, device) for n, device in enumerate(devices)]
-        api = KubeApi(str(self.agent.kubeconfig))
+        api = KubeApi(str(self.cluster.kubeconfig))
         path = f"/apis/resource.k8s.io/v1/namespaces/{claims.NAMESPACE}/resourceclaims/{refs[0].name}"
         get, empty, one = self.interleaved(
             lambda: api.request("GET", path), lambda: kubelet.prepare([]), self.prepared(kubelet, refs[:1])
@@ -125,6 +125,9 @@ class Bench:
         self.row(f"RSS, anonymous after {times:,} more", f"{rss:.0f}, {anonymous:.0f} MiB", "64, 40 MiB", holds)
 
     def idle(self, seconds: float) -> None:
+        for part in ("controller-manager", "scheduler"):
+            self.cluster.stop(part)  # they use the same resources, and are not what is measured
+        self.cluster.nodes[NODE].stop_kubelet()
         time.sleep(5)
         requests, cpu = self.requests(), self.agent.cpu_s()
         time.sleep(seconds)
@@ -157,11 +160,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--endurance", type=int, default=10_000, help="prepare/unprepare pairs (default %(default)s)")
     parser.add_argument("--idle", type=float, default=600, help="seconds of idleness (default %(default)s)")
     arguments = parser.parse_args(argv)
-    cluster = processes(Options(name="bench", nodes=()))
+    cluster = processes(Options(name="bench", nodes=(NODE,)))
     try:
         cluster.up()
-        with memory_directory() as directory:
-            run(cluster, Path(directory), arguments)
+        run(cluster, arguments)
     except ClusterError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -170,16 +172,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(cluster: Cluster, directory: Path, arguments: argparse.Namespace) -> None:
+def run(cluster: Cluster, arguments: argparse.Namespace) -> None:
     installation = Installation(cluster, {})
-    installation.apply(
-        *documents((MANIFESTS / "rbac.yaml").read_text()), *documents((MANIFESTS / "deviceclasses.yaml").read_text())
-    )
-    cluster.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "deviceclasses.yaml")
+    installation.apply(*(item for manifest in manifests for item in documents(manifest.read_text())))
     claims.namespace(cluster)
-    token = cluster.service_account_token("dra-driver", "dra-driver", NODE)
-    kubeconfig = cluster.write_kubeconfig(directory / "kubeconfig", token)
-    agent = Agent(cluster, NODE, "dgx-h100", directory, kubeconfig)
+    agent = Agent(cluster, NODE, "dgx-h100")
+    agent.settle()
     bench = Bench(cluster, agent, arguments.rounds)
     try:
         bench.start_time()
@@ -196,7 +195,7 @@ def run(cluster: Cluster, directory: Path, arguments: argparse.Namespace) -> Non
     finally:
         agent.stop()
     ref = claims.allocate(cluster, "parts", NODE, devices[0])
-    parts = where_the_time_goes(agent.flags, [ref], arguments.rounds)
+    parts = where_the_time_goes(cluster, NODE, ref, arguments.rounds)
     print_table(("", "FIGURE", "BAR", ""), bench.rows)
     print("\nWhere the time of one prepare goes (medians):\n")
     print_table(("PORT CALL", "CALLS", "MS"), [(name, f"{calls:.1f}", f"{ms:.3f}") for name, calls, ms in parts])

@@ -1,101 +1,105 @@
-"""An agent as its own process on this host, and the bench in the part of the kubelet."""
+"""The agent on a node of the cluster, as a pod would run it, and the bench in the part of the kubelet."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 
 from api.proto.pb import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_driver.model.claim import ClaimRef
-from e2e.cluster import Cluster, ClusterError
+from e2e.cluster import Cluster, ClusterError, Process
 from e2e.installation import DRIVER, ROOT
+
+SERVICE_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
+SIMULATION = "/run/simulation"
 
 
 class Agent:
-    """`directory` should be a tmpfs, as /run is on a node."""
+    """Its ledger and CDI specs lie on the node's /run, a tmpfs; its credentials are where a pod has them."""
 
-    def __init__(self, cluster: Cluster, node: str, machine: str, directory: Path, kubeconfig: Path) -> None:
+    def __init__(self, cluster: Cluster, node: str, machine: str) -> None:
         self._cluster = cluster
-        self._node = node
+        self._node = cluster.nodes[node]
         self._machine = machine
-        self.directory = directory
-        self.kubeconfig = kubeconfig
-        self.process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
-    def flags(self) -> list[str]:
-        values = {
-            "node-name": self._node,
-            "machine": self._machine,
-            "simulation-dir": str(self.directory / "simulation"),
-            "kubeconfig": str(self.kubeconfig),
-            "kubelet-dir": str(self.directory / "kubelet"),
-            "cdi-dir": str(self.directory / "cdi"),
-            "run-dir": str(self.directory / "run"),
-        }
-        return [word for name, value in values.items() for word in (f"--{name}", value)]
+    def _flags(self) -> list[str]:
+        return ["--node-name", self._node.name, "--machine", self._machine, "--simulation-dir", SIMULATION]
+
+    def settle(self) -> None:
+        """Credentials, the simulated machine and the agent's bytecode, as an image and a pod have them at the start."""
+        secrets = self._node.path(SERVICE_ACCOUNT)
+        secrets.mkdir(parents=True, exist_ok=True)
+        (secrets / "token").write_text(self._cluster.service_account_token("dra-driver", "dra-driver", self._node.name))
+        shutil.copy(self._cluster.ca, secrets / "ca.crt")
+        made = self._run("simulate", SIMULATION, "create", self._machine, "--seed", self._node.name)
+        if made.wait(60):
+            raise ClusterError(f"making the simulated machine: see {made.log}")
 
     def start(self) -> float:
-        """Starts it; the seconds from the start of the process to its first ResourceSlice on the API server."""
-        for folder in ("plugins", "plugins_registry"):
-            (self.directory / "kubelet" / folder).mkdir(parents=True, exist_ok=True)
-        with (self.directory / "agent.log").open("ab") as log:
-            begin = time.monotonic()
-            command = [sys.executable, "-m", "dra_driver.cli.main", "agent", *self.flags]
-            # As in an image: bytecode is there (it is written at the first start), and not forbidden by the caller.
-            environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-            environment["PYTHONFAULTHANDLER"] = "1"
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment)
-        path = f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{self._node}"
+        """Starts it; the seconds from then to its first ResourceSlice on the API server."""
+        begin = time.monotonic()
+        self._process = self._run("agent", *self._flags)
+        path = f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{self._node.name}"
         while not self._cluster.request("GET", path)["items"]:
-            if self.process.poll() is not None:
-                raise ClusterError(f"the agent ended: see {self.directory / 'agent.log'}")
+            self._check_alive()
             time.sleep(0.005)
         seconds = time.monotonic() - begin
         deadline = time.monotonic() + 10
         while not self.socket.exists():
+            self._check_alive()
             if time.monotonic() > deadline:
-                raise ClusterError(f"the agent does not serve {self.socket}: see {self.directory / 'agent.log'}")
+                raise ClusterError(f"the agent does not serve {self.socket}: see {self._process.log}")
             time.sleep(0.01)
         return seconds
 
     def stop(self) -> None:
-        if self.process is None:
-            return
-        process, self.process = self.process, None
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # with faulthandler on: every thread's stack goes to the log
-            process.wait()
-            log = (self.directory / "agent.log").read_text()
-            raise ClusterError(f"the agent did not end within 30 s of SIGTERM: {log[-6000:]}") from None
+        process, self._process = self._process, None
+        if process is not None and process.stop(30):
+            raise ClusterError(f"the agent did not end well on SIGTERM: see {process.log}")
 
     @property
     def socket(self) -> Path:
-        return self.directory / "kubelet" / "plugins" / DRIVER / "dra.sock"
+        return self._node.path(f"/var/lib/kubelet/plugins/{DRIVER}/dra.sock")
 
     def memory_mib(self) -> tuple[float, float]:
         """(RSS, anonymous) as the kernel accounts them."""
-        assert self.process is not None
-        rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
         kib = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
         return kib["Rss"] / 1024, kib["Anonymous"] / 1024
 
     def cpu_s(self) -> float:
-        assert self.process is not None
-        words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def _pid(self) -> int:
+        if self._process is None:
+            raise ClusterError("measuring the agent: it is not running; start it first")
+        return self._process.pid
+
+    def _check_alive(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise ClusterError(f"the agent ended: see {self._node.logs}/agent.log")
+
+    def _run(self, *verb: str) -> Process:
+        api = urlsplit(self._cluster.server)
+        environment = {
+            "KUBERNETES_SERVICE_HOST": str(api.hostname),
+            "KUBERNETES_SERVICE_PORT": str(api.port),
+            "PYTHONDONTWRITEBYTECODE": "",  # an image has bytecode; here the first start writes it
+        }
+        argv = [sys.executable, "-m", "dra_driver.cli.main", *verb]
+        return self._node.start(argv, environment, name=verb[0], cwd=ROOT)
 
 
 class Kubelet:
@@ -126,9 +130,3 @@ def _check(answers: Mapping[str, Any], refs: Sequence[ClaimRef]) -> None:
         error = answers[ref.uid].error
         if error:
             raise ClusterError(f"the agent answered for {ref}: {error}")
-
-
-def memory_directory() -> tempfile.TemporaryDirectory[str]:
-    """On a tmpfs where there is one: the ledger and CDI specs of a node lie on /run."""
-    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    return tempfile.TemporaryDirectory(prefix="dra-bench-", dir=place)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dra_driver.app import build
+from dra_driver.app import Parts, build
 from dra_driver.core.driver import Driver
 from dra_driver.hardware.sysfs import boot_id
 from dra_driver.model.claim import ClaimRef
 from dra_driver.settings import load
+from e2e.cluster import Cluster
 
 
 class Stopwatch:
@@ -49,10 +52,20 @@ class Stopwatch:
             yield
 
 
-def where_the_time_goes(flags: Sequence[str], refs: Sequence[ClaimRef], rounds: int) -> list[tuple[str, float, float]]:
+def where_the_time_goes(cluster: Cluster, node: str, ref: ClaimRef, rounds: int) -> list[tuple[str, float, float]]:
     """(port call, times per prepare, milliseconds per prepare), the costliest first; the last row is the whole."""
-    values = {flags[i].removeprefix("--").replace("-", "_"): flags[i + 1] for i in range(0, len(flags), 2)}
-    parts = build(load(values, {}))
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="dra-bench-", dir=place) as directory:
+        values = {
+            "node_name": node,
+            "machine": "dgx-h100",
+            "kubeconfig": str(cluster.kubeconfig),
+            **{name: f"{directory}/{name}" for name in ("simulation_dir", "kubelet_dir", "cdi_dir", "run_dir")},
+        }
+        return _timed(build(load(values, {})), node, ref, rounds)
+
+
+def _timed(parts: Parts, node: str, ref: ClaimRef, rounds: int) -> list[tuple[str, float, float]]:
     parts.host.hardware.start()
     notes: dict[str, list[float]] = defaultdict(list)
     names = ("claims", "ledger", "cdi", "files", "telemetry")
@@ -60,10 +73,9 @@ def where_the_time_goes(flags: Sequence[str], refs: Sequence[ClaimRef], rounds: 
     kinds = {name: Stopwatch(f"kind {name}", kind, notes) for name, kind in parts.rooms.kinds.items()}
     rooms = dataclasses.replace(parts.rooms, **watched, kinds=kinds)
     parts.catalog.refresh()
-    driver = Driver(values["node_name"], boot_id(parts.host.roots), parts.catalog, rooms)
+    driver = Driver(node, boot_id(parts.host.roots), parts.catalog, rooms)
     whole = []
-    for number in range(rounds):
-        ref = refs[number % len(refs)]
+    for _ in range(rounds):
         begin = time.perf_counter()
         driver.prepare(ref)
         whole.append(time.perf_counter() - begin)
