@@ -151,7 +151,12 @@ def run(settings: Settings, stopping: threading.Event | None = None) -> int:
         while not stop.wait(settings.rescan_s):
             parts.publisher.wake()
         log.info("stopping")
+        drained = parts.servers.stop()
     log.info("stopped")
+    if not drained:
+        # Threads that hang in a call into the driver cannot be ended, and the interpreter would wait for them.
+        logging.shutdown()
+        os._exit(0)
     return 0
 
 
@@ -170,4 +175,4 @@ def _start(stack: ExitStack, parts: Parts) -> None:
     parts.cdi.sweep()
     recover(parts.driver, parts.rooms)
     started(parts.keeper.start, parts.keeper.stop)
-    started(parts.servers.start, parts.servers.stop)
+    parts.servers.start()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 
 from dra_driver.cli.settings_of import from_arguments
+from dra_driver.hardware.sim.errors import SimulationError
 from dra_driver.model.errors import DriverError
 from dra_driver.telemetry import logs
 
@@ -13,10 +15,14 @@ from dra_driver.telemetry import logs
 def run(arguments: argparse.Namespace) -> int:
     settings = from_arguments(arguments, required=("node_name",))
     logs.setup(settings.log_level, settings.log_format)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to standard error
+    log = logging.getLogger("dra_driver")
     from dra_driver.app import run as run_agent
 
     try:
         return run_agent(settings)
-    except DriverError as error:
-        logging.getLogger("dra_driver").error("%s", error)  # noqa: TRY400 - the message says it all
-        return 1
+    except (DriverError, SimulationError) as error:
+        log.error("%s", error)  # noqa: TRY400 - the message says it all
+    except Exception:
+        log.exception("the agent ends: this is a bug, please report it with this line")
+    return 1
