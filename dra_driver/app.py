@@ -175,4 +175,4 @@ def _start(stack: ExitStack, parts: Parts) -> None:
     parts.cdi.sweep()
     recover(parts.driver, parts.rooms)
     started(parts.keeper.start, parts.keeper.stop)
-    parts.servers.start()
+    started(parts.servers.start, parts.servers.stop)
