@@ -1,11 +1,11 @@
-"""`dra-driver simulate`: makes, shows and breaks a simulated machine; what follows is the simulation's own command."""
+"""`dra-driver simulate`: makes, shows and breaks a simulated machine; the command line is the simulation's own."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 
 from dra_driver.hardware.sim.command import main
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return main(arguments.rest)
+def run(arguments: Sequence[str]) -> int:
+    return main(arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +28,65 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files:
         print("dra-driver validate: name at least one FILE, or - for standard input", file=sys.stderr)
         return 2
-    mistakes, checked = [], 0
+    mistakes, objects, checked = [], 0, 0
     for name in arguments.files:
         try:
-            text = sys.stdin.read() if name == "-" else Path(name).read_text()
-            documents = list(yaml.safe_load_all(text))
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-            mistakes.append(f"{name}: cannot be read as YAML: {' '.join(str(error).split())}")
+            documents = _documents(_read(name))
+        except OSError as error:
+            mistakes.append(f"{name}: cannot be read: {error.strerror}")
             continue
-        for document in documents:
-            for where, parameters in configurations(document, arguments.driver_name):
-                checked += 1
-                mistakes += [f"{name}: {where}{mistake}" for mistake in check(parameters)]
+        except RecursionError:
+            mistakes.append(f"{name}: is nested too deeply for a manifest")
+            continue
+        except (ValueError, yaml.YAMLError) as error:
+            mistakes.append(f"{name}: is neither YAML nor JSON: {' '.join(str(error).split())}")
+            continue
+        for number, document in enumerate(documents, start=1):
+            if not isinstance(document, dict) or "kind" not in document:
+                mistakes.append(f"{name}: document {number} is not a Kubernetes object (apiVersion, kind, ...)")
+                continue
+            for item in _objects(document):
+                objects += 1
+                for where, parameters in configurations(item, arguments.driver_name):
+                    checked += 1
+                    mistakes += [f"{name}: {where}{mistake}" for mistake in check(parameters)]
     for mistake in mistakes:
         print(mistake)
-    plural = "" if checked == 1 else "s"
-    print(
-        f"{checked} configuration{plural} for {arguments.driver_name} checked, {len(mistakes)} mistakes",
-        file=sys.stderr,
-    )
+    counts = (_count(len(arguments.files), "file"), _count(objects, "object"), _count(checked, "configuration"))
+    print(f"{', '.join(counts)} for {arguments.driver_name}: {_count(len(mistakes), 'mistake')}", file=sys.stderr)
     return 1 if mistakes else 0
 
 
-def configurations(document: object, driver: str) -> Iterator[tuple[str, object]]:
-    """(`Kind/name path.to.parameters`, parameters) of each opaque configuration for `driver`, in any List too."""
-    if not isinstance(document, dict):
-        return
+def _read(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+
+
+def _documents(data: bytes) -> list[object]:
+    """JSON by the fast way. The loader in Python, because libyaml's overruns the stack on deeply nested input."""
+    if data.lstrip()[:1] == b"{":
+        try:
+            return [json.loads(data)]
+        except (ValueError, RecursionError):
+            pass  # a YAML flow mapping, or several documents
+    return [document for document in yaml.safe_load_all(data) if document is not None]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _objects(document: Mapping[str, Any]) -> Sequence[object]:
+    """The items of a List, as `kubectl get -o yaml` prints it, or the object itself. Lists do not nest."""
     items = document.get("items")
-    if isinstance(items, list):
-        for item in items:
-            yield from configurations(item, driver)
-    path = _CONFIG_PATHS.get(str(document.get("kind")))
+    return items if isinstance(items, list) else (document,)
+
+
+def configurations(document: object, driver: str) -> Iterator[tuple[str, object]]:
+    """(`Kind/name path.to.parameters`, parameters) of each opaque configuration for `driver`."""
+    path = _CONFIG_PATHS.get(str(document.get("kind"))) if isinstance(document, dict) else None
     if path is None:
         return
+    assert isinstance(document, dict)
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     node: Any = document
