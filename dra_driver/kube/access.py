@@ -59,16 +59,8 @@ class Access:
         self._pools.clear()
 
 
-def reach(kubeconfig: str | None, token_age_s: float = TOKEN_AGE_S) -> Access:
-    """`kubeconfig` is a path (several with `:`); None means in-cluster. TellUser when neither can be used."""
-    if kubeconfig is None:
-        return _from_service_account(token_age_s)
-    from dra_driver.kube.kubeconfig import from_kubeconfig
-
-    return from_kubeconfig(kubeconfig, token_age_s)
-
-
-def _from_service_account(token_age_s: float) -> Access:
+def from_service_account(token_age_s: float) -> Access:
+    """As a pod reaches it: two variables and two files. TellUser when one is missing."""
     doing = "finding the API server from inside the cluster"
     address, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not address or not port:

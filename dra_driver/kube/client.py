@@ -20,7 +20,7 @@ from urllib3.response import BaseHTTPResponse
 
 from dra_driver import __version__
 from dra_driver.kube import errors
-from dra_driver.kube.access import TOKEN_AGE_S, Access, reach
+from dra_driver.kube.access import TOKEN_AGE_S, Access, from_service_account
 from dra_driver.kube.watch import ListWatch
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,15 @@ CONNECT_TIMEOUT_S = 3.05  # just over TCP's first retransmission after 3 s
 READ_TIMEOUT_S = 30.0  # below the kubelet's 45 s for a whole prepare
 # Credentials or certificates that stopped working are read anew, but not by every one of the requests that fail.
 RENEW_EVERY_S = 10.0
+
+
+def reach(kubeconfig: str | None, token_age_s: float = TOKEN_AGE_S) -> Access:
+    """`kubeconfig` is a path (several with `:`); None means in-cluster. TellUser when neither can be used."""
+    if kubeconfig is None:
+        return from_service_account(token_age_s)
+    from dra_driver.kube.kubeconfig import from_kubeconfig  # loads the kubernetes package
+
+    return from_kubeconfig(kubeconfig, token_age_s)
 
 
 class KubeApi:

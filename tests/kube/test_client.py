@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.kube import access, errors
+from dra_driver.kube import client, errors
 from dra_driver.kube.client import KubeApi
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
 from tests.kube.stub_api import StubApi
@@ -215,7 +215,7 @@ def test_all_connections_share_one_tls_context_that_takes_cas_without_key_identi
         ' "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1/base/"}}],'
         ' "users": [{"name": "u", "user": {"token": "t"}}]}'
     )
-    reached = access.reach(str(config))
+    reached = client.reach(str(config))
     context = reached.pool.conn_kw["ssl_context"]
     assert isinstance(context, ssl.SSLContext)
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
