@@ -21,7 +21,7 @@ from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.device import LiveDevice, PreparedDevice
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
-from dra_driver.model.record import ClaimRecord, Effect, Phase
+from dra_driver.model.record import ClaimRecord, DamagedRecord, Effect, Phase
 from dra_driver.ports import CdiStore, Claims, DriverFiles, Events, Kind, Ledger, SharingMode, Telemetry
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,9 @@ class Driver:
                 if ledger.find(uid) != record:
                     continue
                 if record is None:
+                    if (broken := self.broken(uid)) is not None:
+                        why = (uid, broken.set_aside, broken.why)
+                        log.error("claim UID %s: its record was damaged, set aside as %s: %s; it is released", *why)
                     self._rooms.cdi.remove(uid)
                     ledger.drop(uid)
                 elif only_if(record):
@@ -99,6 +102,10 @@ class Driver:
     def is_ready(self, record: ClaimRecord) -> bool:
         """Prepared as a whole, and since the last boot: what it describes dies with the boot."""
         return record.phase is Phase.READY and record.boot_id == self._boot_id
+
+    def is_interrupted(self, record: ClaimRecord) -> bool:
+        """Begun since the last boot and not finished; whether somebody is still at it, only its devices' locks say."""
+        return record.phase is Phase.STARTED and record.boot_id == self._boot_id
 
     def _confirm(self, record: ClaimRecord) -> Sequence[PreparedDevice]:
         """Proves that a READY record's devices are there and writes its CDI spec anew from what exists."""
@@ -135,12 +142,32 @@ class Driver:
                     continue
                 if record is not None and self.is_ready(record) and record.results == claim.results:
                     return self._confirm(record)
+                broken = self.broken(ref.uid)
                 if record is not None:
-                    undo(record, self._owners, ledger)
-                return self._bring_up(claim)
+                    undo(record, self._owners, ledger, keep_record=broken is not None)
+                if broken is None:
+                    return self._bring_up(claim)
+                return self._rebuild(claim, broken)
         raise RetryLater(f"preparing {ref}", "another call keeps changing its record")
 
-    def _bring_up(self, claim: Claim) -> Sequence[PreparedDevice]:
+    def broken(self, uid: str) -> DamagedRecord | None:
+        """What was set aside of this claim, until it is ready again."""
+        return next((damaged for damaged in self._rooms.ledger.damaged() if damaged.uid == uid), None)
+
+    def _rebuild(self, claim: Claim, broken: DamagedRecord) -> Sequence[PreparedDevice]:
+        log.error("%s: its record was damaged, set aside as %s: %s", claim.ref, broken.set_aside, broken.why)
+        # A pod may be running on the devices: should this fail, the started record goes on holding them.
+        devices = self._bring_up(claim, keep_record=True)
+        log.warning("%s: its record was rebuilt", claim.ref)
+        self._rooms.events.warn(
+            claim.ref,
+            "ClaimRebuilt",
+            f"its record on node {self._pool} was damaged ({broken.why}) and was rebuilt; nothing has to be done, "
+            f"the damaged one is kept in {broken.set_aside}.settled on the node",
+        )
+        return devices
+
+    def _bring_up(self, claim: Claim, *, keep_record: bool = False) -> Sequence[PreparedDevice]:
         groups = self._plan(claim)
         ledger = self._rooms.ledger
         record = ClaimRecord(
@@ -162,7 +189,7 @@ class Driver:
             ledger.put(dataclasses.replace(journal.record, phase=Phase.READY, devices=devices))
         except BaseException:
             try:
-                undo(journal.record, self._owners, ledger)
+                undo(journal.record, self._owners, ledger, keep_record=keep_record)
             except DriverError as failure:
                 log.warning("undo is left to the next attempt: %s", failure, extra=_fields(claim.ref))
             raise

@@ -12,7 +12,7 @@ from functools import partial
 
 from dra_driver.core.driver import Driver, Rooms
 from dra_driver.model.errors import DriverError
-from dra_driver.model.record import ClaimRecord, Phase
+from dra_driver.model.record import ClaimRecord
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,10 @@ def recover(driver: Driver, rooms: Rooms) -> Swept:
 def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
     """True when the claim is kept."""
     uid = record.ref.uid
+    if driver.is_interrupted(record) and driver.broken(uid) is not None:
+        return True  # its pod may be running: the keeper goes on rebuilding it
     if not driver.is_ready(record):
-        why = "its preparation was interrupted" if record.phase is Phase.STARTED else "it is from before the last boot"
+        why = "its preparation was interrupted" if driver.is_interrupted(record) else "it is from before the last boot"
         log.info("undoing %s: %s", record.ref, why)
         undo = partial(driver.take_down, uid, lambda now: not driver.is_ready(now))
         _guarded("undoing what an earlier run left", uid, undo)
@@ -145,10 +147,8 @@ class Keeper:
             if ref is None:
                 log.warning("claim UID %s, whose record was damaged, is gone: releasing what it held", broken.uid)
                 self._driver.take_down(broken.uid)
-            elif _guarded("rebuilding a claim", broken.uid, partial(self._driver.prepare, ref)):
-                self._rooms.events.warn(
-                    ref, "ClaimRebuilt", f"its record on the node was damaged ({broken.why}) and was rebuilt"
-                )
+            else:
+                _guarded("rebuilding a claim", broken.uid, partial(self._driver.prepare, ref))
 
     def visit_one(self) -> None:
         """Asks about the claim that was not asked about for the longest time."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.model.errors import TellUser
+from dra_driver.model.record import Phase
 from dra_driver.state.ledger import FileLedger, Swept
 from dra_driver.state.schema import encode, frame
 
@@ -43,12 +44,29 @@ def test_putting_the_rebuilt_record_ends_the_damage(
     ledger.put(make_record(A, "gpu-0", "gpu-1"))
     tear(directory, A)
     assert ledger.find(A) is None
-    ledger.put(make_record(A, "gpu-1"))
+    ledger.put(make_record(A, "gpu-1", phase=Phase.READY))
     other = reopened(directory)
     assert other.damaged() == ()
     assert (other.holders("gpu-0"), other.holders("gpu-1")) == (frozenset(), {A})
     assert sorted(path.name for path in (directory / "holders/gpu-0").iterdir()) == []
     assert [path.name for path in (directory / "damaged").iterdir()] == [f"{A}.1.settled"], "kept to be looked at"
+
+
+def test_what_a_damaged_record_held_stays_blocked_until_its_claim_is_ready_again(
+    ledger: FileLedger, directory: Path, make_record: MakeRecord
+) -> None:
+    """Whoever rebuilds it may fail or die on the way, and a pod may be running on the devices all the time."""
+    ledger.put(make_record(A, "gpu-0"))
+    tear(directory, A)
+    for devices in (("gpu-0", "gpu-1"), ("gpu-1",)):
+        ledger.put(make_record(A, *devices, phase=Phase.STARTED))
+        other = reopened(directory)
+        assert [damaged.uid for damaged in other.damaged()] == [A]
+        assert other.sweep() == Swept()
+        assert (other.holders("gpu-0"), other.holders("gpu-1")) == ({A}, {A})
+    ledger.put(make_record(A, "gpu-1", phase=Phase.READY))
+    assert (other.holders("gpu-0"), other.holders("gpu-1")) == (frozenset(), {A})
+    assert other.damaged() == ()
 
 
 @pytest.mark.parametrize("looked_first", [True, False])
@@ -71,7 +89,7 @@ def test_putting_over_a_damaged_record_nobody_looked_at_keeps_the_evidence(
     for number in (1, 2):
         ledger.put(make_record(A, "gpu-0"))
         tear(directory, A)
-        ledger.put(make_record(A, "gpu-0"))
+        ledger.put(make_record(A, "gpu-0", phase=Phase.READY))
         assert len(list((directory / "damaged").glob("*.settled"))) == number
     assert ledger.damaged() == ()
 
@@ -101,7 +119,7 @@ def test_dead_between_the_rebuilt_record_and_settling_it(
     ledger.put(make_record(A, "gpu-0"))
     tear(directory, A)
     assert ledger.find(A) is None
-    (directory / "claims" / f"{A}.json").write_bytes(encode(make_record(A, "gpu-1")))
+    (directory / "claims" / f"{A}.json").write_bytes(encode(make_record(A, "gpu-1", phase=Phase.READY)))
     (directory / "holders/gpu-1").mkdir()
     (directory / "holders/gpu-1" / A).touch()
     other = reopened(directory)
