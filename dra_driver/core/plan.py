@@ -41,6 +41,10 @@ def plan(
     another claim. TellUser: the configuration cannot be applied.
     """
     doing = f"preparing {claim.ref}"
+    if not claim.results:
+        raise GiveUp(
+            doing, "no device of this driver is allocated to it", "look at its status.allocation.devices.results"
+        )
     groups: dict[int, tuple[DecodedConfig, list[PlannedDevice]]] = {}
     for result in claim.results:
         if result.pool != pool:

@@ -41,6 +41,7 @@ def test_devices_with_the_same_configuration_are_shared_together() -> None:
 @pytest.mark.parametrize(
     ("results", "holders", "error", "words"),
     [
+        ([], {}, GiveUp, "no device of this driver is allocated to it"),
         ([result("gpu-9")], {}, GiveUp, "this node has no such device"),
         ([result("gpu-0", pool="elsewhere")], {}, GiveUp, "was allocated from pool elsewhere"),
         ([result("gpu-0")], {"gpu-0": ["claim a/b (UID x)"]}, RetryLater, "still prepared for claim a/b"),
