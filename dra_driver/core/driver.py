@@ -17,6 +17,7 @@ from typing import TypeVar
 from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import Decoder, decode_all
 from dra_driver.core.plan import Group, plan
+from dra_driver.core.turns import Turns
 from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.device import LiveDevice, PreparedDevice
@@ -28,8 +29,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Below the kubelet's deadline of 45 s for a call, so that it gets our reason instead of its own timeout.
-LOCK_TIMEOUT_S = 30.0
+# All waiting of one call together. Below the kubelet's deadline of 45 s, so that it gets our reason instead of its own
+# timeout; and so that a call that it has given up has failed by then, or holds locks that keep the next one waiting.
+CALL_TIMEOUT_S = 40.0
 
 _RESULTS: Mapping[type[DriverError], str] = {RetryLater: "retry", GiveUp: "give_up", TellUser: "tell_user"}
 
@@ -57,6 +59,7 @@ class Driver:
         self._boot_id = boot_id
         self._catalog = catalog
         self._rooms = rooms
+        self._turns = Turns()
         self._owners: Mapping[str, Undoes] = {
             CDI: CdiEffects(rooms.cdi),
             **{f"kind:{name}": kind for name, kind in rooms.kinds.items()},
@@ -64,7 +67,12 @@ class Driver:
         }
 
     def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
-        return self._observed("prepare", ref, lambda: self._prepare(ref))
+        def act() -> Sequence[PreparedDevice]:
+            until = time.monotonic() + CALL_TIMEOUT_S
+            with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"preparing {ref}"):
+                return self._prepare(ref, until)
+
+        return self._observed("prepare", ref, act)
 
     def unprepare(self, ref: ClaimRef) -> None:
         self._observed("unprepare", ref, lambda: self.take_down(ref.uid))
@@ -72,10 +80,16 @@ class Driver:
     def take_down(self, uid: str, only_if: Callable[[ClaimRecord], bool] = lambda _: True) -> bool:
         """Undoes whatever is on record for this claim, if `only_if` still holds once its devices are locked: another
         instance may have finished meanwhile. An unknown claim is success. True when nothing is on record afterwards."""
+        doing = f"unpreparing the claim with UID {uid}"
+        until = time.monotonic() + CALL_TIMEOUT_S
+        with self._turns.of(uid, CALL_TIMEOUT_S, doing):
+            return self._take_down(uid, only_if, until, doing)
+
+    def _take_down(self, uid: str, only_if: Callable[[ClaimRecord], bool], until: float, doing: str) -> bool:
         ledger = self._rooms.ledger
         for _ in range(3):
             record = ledger.find(uid)
-            with ledger.lock(_devices(record), LOCK_TIMEOUT_S):
+            with ledger.lock(_devices(record), _left(until)):
                 if ledger.find(uid) != record:
                     continue
                 if record is None:
@@ -89,11 +103,11 @@ class Driver:
                 else:
                     return False
                 return True
-        raise RetryLater(f"unpreparing the claim with UID {uid}", "another call keeps changing its record")
+        raise RetryLater(doing, "another instance of the agent keeps changing its record", "the kubelet asks again")
 
     def restore(self, record: ClaimRecord) -> bool:
         """Confirms a READY record and writes its spec anew, unless the claim has changed meanwhile: then False."""
-        with self._rooms.ledger.lock(_devices(record), LOCK_TIMEOUT_S):
+        with self._rooms.ledger.lock(_devices(record), 5.0):  # whoever is at it now writes the spec, too
             if self._rooms.ledger.find(record.ref.uid) != record:
                 return False
             self._confirm(record)
@@ -123,7 +137,7 @@ class Driver:
         self._write_spec(record.ref.uid, lives)
         return record.devices
 
-    def _prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+    def _prepare(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
         ledger = self._rooms.ledger
         try:
             claim = self._rooms.claims.read(ref)
@@ -135,7 +149,7 @@ class Driver:
             claim = Claim(record.ref, record.results)
         wanted = frozenset(result.device for result in claim.results)
         for _ in range(3):
-            with ledger.lock(wanted, LOCK_TIMEOUT_S):
+            with ledger.lock(wanted, _left(until)):
                 record = ledger.find(ref.uid)
                 if not _devices(record) <= wanted:
                     wanted |= _devices(record)
@@ -148,7 +162,8 @@ class Driver:
                 if broken is None:
                     return self._bring_up(claim)
                 return self._rebuild(claim, broken)
-        raise RetryLater(f"preparing {ref}", "another call keeps changing its record")
+        why = "another instance of the agent keeps changing its record"
+        raise RetryLater(f"preparing {ref}", why, "the kubelet asks again")
 
     def broken(self, uid: str) -> DamagedRecord | None:
         """What was set aside of this claim, until it is ready again."""
@@ -264,6 +279,10 @@ class Driver:
 
 def _devices(record: ClaimRecord | None) -> frozenset[str]:
     return frozenset(result.device for result in record.results) if record else frozenset()
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
 
 
 def _fields(ref: ClaimRef) -> dict[str, object]:

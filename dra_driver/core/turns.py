@@ -1,0 +1,33 @@
+"""One thing at a time for one claim, within this process. Between processes the locks of its devices see to that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dra_driver.model.errors import RetryLater
+
+
+class Turns:
+    """A prepare that still waits for the API server has neither record nor lock. Unprepared meanwhile, it would go on
+    and hold devices that nobody gives back: the kubelet that asked for it may have been restarted."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy: set[str] = set()
+
+    @contextmanager
+    def of(self, uid: str, timeout_s: float, doing: str) -> Iterator[None]:
+        """RetryLater when another call is busy with this claim for so long."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: uid not in self._busy, timeout_s):
+                why = f"another call for this claim has been running for {timeout_s:.0f} s"
+                raise RetryLater(doing, why, "the kubelet asks again; the log of the driver's pod says what is slow")
+            self._busy.add(uid)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.discard(uid)
+                self._changed.notify_all()
