@@ -31,11 +31,11 @@ T = TypeVar("T")
 
 
 def until(what: str, ask: Callable[[], T | None], seconds: float = 60, every: float = 0.1) -> T:
-    """The first answer that is neither None nor False; ClusterError when there is none in time."""
+    """The first answer that is not empty (None, False, an empty list); ClusterError when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
         answer = ask()
-        if answer is not None and answer is not False:
+        if answer:
             return answer
         if time.monotonic() > deadline:
             raise ClusterError(f"waiting {seconds:.0f} s for {what}: it did not come")
@@ -77,7 +77,8 @@ class Installation:
         return SimulatedMachine.open(self.simulation(node))
 
     def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
-        """Starts the agent of a node with its own, node-bound token; `settings` are more settings by name."""
+        """Starts the agent of a node with its own, node-bound token; `settings` are more settings by name. Waits until it
+        has published, and the kubelet has registered it: a pod that comes sooner is tried again only after 10 to 15 s."""
         token = until("the service account", lambda: self._token(node), 30)  # the ServiceAccount may be a moment old
         kubeconfig = self.cluster.write_kubeconfig(self.cluster.directory / f"agent-{node}.kubeconfig", token)
         flags = {
@@ -93,11 +94,15 @@ class Installation:
         argv = [sys.executable, "-m", "dra_driver.cli.main", "agent"]
         for setting, value in flags.items():
             argv += ["--" + setting.replace("_", "-"), value]
+        log = self.cluster.nodes[node].logs / f"{name}.log"
+        begin = log.stat().st_size if log.exists() else 0
         process = self.cluster.nodes[node].start(argv, name=name, cwd=ROOT)
         if name == "agent":
             self.agents[node] = process
         if wait:
-            until(f"slices of {node}", lambda: self._alive(process) and (self.slices(node) or None), 30)
+            registered = b'"registered with the kubelet"'
+            until(f"the agent of {node}", lambda: self._alive(process) and registered in log.read_bytes()[begin:], 60)
+            until(f"slices of {node}", lambda: self.slices(node), 30)
         return process
 
     def _token(self, node: str) -> str | None:
@@ -110,7 +115,7 @@ class Installation:
     def _alive(process: Process) -> bool:
         if process.poll() is not None:
             raise ClusterError(f"the agent ended with status {process.poll()}: see {process.log}")
-        return True
+        return process.log.exists()
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         command = [str(self.cluster.kubectl), "--kubeconfig", str(self.cluster.kubeconfig), *arguments]

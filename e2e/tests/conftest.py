@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -40,17 +41,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("release", releases, scope="session", indirect=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        # The first cluster on a machine is built for minutes; whatever a fixture waits for has a limit of its own.
+        item.add_marker(pytest.mark.timeout(300, func_only=True))
+
+
 @pytest.fixture(scope="session")
 def release(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
 
 
+@contextmanager
+def progress(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lets the cluster's own lines through: the first time on a machine they are all there is to see for minutes."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        yield
+
+
 @pytest.fixture(scope="session")
-def cluster(release: str) -> Iterator[Cluster]:
+def cluster(release: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     emulate = None if release == RELEASES[0] else release
     made = processes(Options(name=f"e2e-{release.replace('.', '-')}", nodes=tuple(MACHINES), emulate=emulate))
-    made.up()
+    with progress(request):
+        made.up()
     try:
         version = made.request("GET", "/version")
         assert f"{version['major']}.{version['minor']}" == release

@@ -35,24 +35,22 @@ def page(space: Space, path: str) -> tuple[int, str]:
 def test_probes_and_metrics_before_and_after_the_kubelet_has_registered_the_driver(space: Space) -> None:
     node = space.on.cluster.nodes["node-b"]
     node.stop_kubelet()
-    try:
-        with space.agent_with("node-b", http_address=f":{PORT}") as agent:
+    with space.agent_with("node-b", http_address=f":{PORT}"):
+        try:
             until("liveness", lambda: page(space, "/healthz")[0] == 200, 20)
-            until("the agent to serve", lambda: "not called yet" in page(space, "/readyz")[1], 20)
+            until("the agent to wait for the kubelet", lambda: "not called yet" in page(space, "/readyz")[1], 20)
             assert page(space, "/readyz")[0] == 503
             assert page(space, "/healthz")[0] == 200
+        finally:
             node.start_kubelet()
-            until("readiness", lambda: page(space, "/readyz")[0] == 200, 60)
-            until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
-            space.run("pod", A100)
-            status, metrics = page(space, "/metrics")
-            assert status == 200
-            assert "dra_driver_devices_published 6.0" in metrics
-            assert 'dra_driver_prepare_seconds_count{result="ok"} 1.0' in metrics
-            assert page(space, "/nonsense")[0] == 404
-            assert agent.poll() is None
-    finally:
-        node.start_kubelet()
+        until("readiness", lambda: page(space, "/readyz")[0] == 200, 60)
+        until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
+        space.run("pod", A100)
+        status, metrics = page(space, "/metrics")
+        assert status == 200
+        assert "dra_driver_devices_published 6.0" in metrics
+        assert 'dra_driver_prepare_seconds_count{result="ok"} 1.0' in metrics
+        assert page(space, "/nonsense")[0] == 404
 
 
 def test_every_line_of_the_log_is_json_and_names_the_claim(space: Space) -> None:

@@ -101,6 +101,7 @@ def test_a_claim_that_nobody_can_satisfy_waits_until_a_gpu_is_free(space: Space)
     assert len(space.gpus("second")) == 1
 
 
+@pytest.mark.once
 def test_a_job_with_more_pods_than_gpus_runs_them_all_one_gpu_each(space: Space) -> None:
     space.apply(template("gpu"), job("sweep", "gpu", 20, "nvidia-smi -L"))
     space.on.kubectl("wait", "job/sweep", "-n", space.name, "--for=condition=Complete", "--timeout=150s")

@@ -56,7 +56,8 @@ def test_taints_that_the_api_server_does_not_store_are_told_once_and_not_written
 def test_nothing_is_written_while_nothing_changes(space: Space) -> None:
     """The test agents look at the GPUs every 2 s."""
     space.run("pod")
-    assert (writes := space.on.writes())
+    writes = space.on.writes()
+    assert writes
     stays("no slice is written", lambda: space.on.writes() == writes, 7)
 
 

@@ -155,7 +155,8 @@ def test_slices_deleted_or_edited_by_hand_come_back_as_they_were(lonely: Lonely)
 
 
 def test_nothing_is_written_while_nothing_changes_and_not_by_a_new_agent_either(lonely: Lonely) -> None:
-    assert (writes := lonely.on.writes())
+    writes = lonely.on.writes()
+    assert writes
     stays("no slice is written", lambda: lonely.on.writes() == writes, 4)
     lonely.end()
     lonely.start()

@@ -52,7 +52,7 @@ def test_a_pod_deleted_while_the_agent_is_down_is_cleaned_up_when_it_is_back(spa
 def test_two_agents_overlap_during_an_upgrade_and_every_call_is_answered(space: Space) -> None:
     space.run("old", A100)
     newer = space.on.start_agent("node-b", name="agent-newer", wait=False, instance="newer")
-    until("the newer agent to serve", lambda: newer.log.exists() and "serving" in newer.log.read_text(), 20)
+    until("the newer agent to be registered", lambda: newer.log.exists() and "registered" in newer.log.read_text(), 20)
     space.run("new", A100)
     assert space.gpus("new").isdisjoint(space.gpus("old"))
     assert newer.stop() == 0
