@@ -65,9 +65,7 @@ def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
     if not driver.is_ready(record):
         why = "its preparation was interrupted" if driver.is_interrupted(record) else "it is from before the last boot"
         log.info("undoing %s: %s", record.ref, why)
-        undo = partial(driver.take_down, uid, lambda now: not driver.is_ready(now))
-        _guarded("undoing what an earlier run left", uid, undo)
-        return False
+        return not _undo_unfinished(driver, uid)
     if not _guarded("confirming a prepared claim", uid, partial(driver.restore, record)):
         rooms.events.warn(
             record.ref,
@@ -75,6 +73,14 @@ def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
             "a device prepared for this claim did not answer when the agent started",
         )
     return True
+
+
+def _undo_unfinished(driver: Driver, uid: str) -> bool:
+    """Unless another instance is at it and finishes it. False when the record is still there."""
+    gone: list[bool] = []
+    act = partial(driver.take_down, uid, lambda now: not driver.is_ready(now))
+    _guarded("undoing what was left unfinished", uid, lambda: gone.append(act()))
+    return gone == [True]
 
 
 def _guarded(doing: str, uid: str, act: Callable[[], object]) -> bool:
@@ -91,7 +97,8 @@ class Keeper:
 
     Every `interval_s` it compares the CDI directory with the ledger (one listing of each). Every `janitor_s` it asks the
     API server about one claim, in turn, so that an idle node makes at most one request in that time; a claim that has
-    been gone for `gone_s` is undone (the kubelet, which should have asked for it, has forgotten it).
+    been gone for `gone_s` is undone (the kubelet, which should have asked for it, has forgotten it). What is unfinished and
+    nobody works on is undone when its turn comes.
     """
 
     def __init__(self, driver: Driver, rooms: Rooms, interval_s: float, janitor_s: float, gone_s: float) -> None:
@@ -161,7 +168,10 @@ class Keeper:
         uid = waiting[0]
         self._visited = [*(other for other in self._visited if other != uid), uid]
         record = self._rooms.ledger.find(uid)
-        if record is None or self._rooms.claims.exists(record.ref):
+        if record is not None and not self._driver.is_ready(record) and self._driver.broken(uid) is None:
+            # Nobody is at it once its locks are free: an undo has failed, or another instance has died.
+            _undo_unfinished(self._driver, uid)
+        elif record is None or self._rooms.claims.exists(record.ref):
             self._gone_since.pop(uid, None)
         elif time.monotonic() - self._gone_since.setdefault(uid, time.monotonic()) >= self._gone_s:
             log.warning("undoing %s: the API server has not known it for %.0f s", record.ref, self._gone_s)

@@ -33,7 +33,8 @@ PCI = PciAddress(0x20, 0, 0, 0)
 
 
 class Hardware:
-    """`<device>/stuck` holds the name of what cannot be undone, and how often; `<device>/hold` stops who acquires."""
+    """`<device>/stuck` holds the name of what cannot be undone, and how often; with `<device>/broken` no instance can be
+    made, and `<device>/hold` stops whoever acquires."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -75,6 +76,8 @@ class Hardware:
     def make_instance(self, device: str) -> str:
         if self.read(device, "mode") != "on":
             raise RetryLater(f"making an instance on {device}", "its mode is off")
+        if self.read(device, "broken") is not None:
+            raise RetryLater(f"making an instance on {device}", "it is broken")
         uuid = f"DIAL-{secrets.token_hex(4)}"
         fd = os.open(self.directory / device / "instance", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(fd, uuid.encode())
@@ -88,7 +91,10 @@ class Hardware:
         """Fails as often as `stuck` says."""
         stuck, _, times = (self.read(device, "stuck") or "").partition(" ")
         if stuck == name and int(times):
-            (self.directory / device / "stuck").write_text(f"{stuck} {int(times) - 1}")
+            if int(times) > 1:
+                (self.directory / device / "stuck").write_text(f"{stuck} {int(times) - 1}")
+            else:
+                (self.directory / device / "stuck").unlink()
             raise RetryLater(f"undoing {name} of {device}", "it is stuck")
 
     def wait_while_held(self, device: str) -> None:
