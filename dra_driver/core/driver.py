@@ -141,8 +141,9 @@ class Driver:
         ledger = self._rooms.ledger
         try:
             claim = self._rooms.claims.read(ref)
-        except RetryLater:
-            # UIDs are never used twice: what is on record as ready for this one is still right without asking.
+        except (RetryLater, TellUser):
+            # UIDs are never used twice: what is on record as ready for this one is still right without asking. Neither a
+            # server that is down nor a token or a role that is wrong may keep a restarted kubelet from its running pods.
             record = ledger.find(ref.uid)
             if record is None or not self.is_ready(record):
                 raise
