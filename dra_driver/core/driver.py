@@ -223,9 +223,15 @@ class Driver:
     def _other_holders(self, device: str, uid: str) -> Sequence[str]:
         words = []
         for other in sorted(self._rooms.ledger.holders(device) - {uid}):
-            record = self._rooms.ledger.find(other)
-            words.append(str(record.ref) if record else f"the claim with UID {other}, whose record is damaged")
+            words.append(self._words(other))
         return words
+
+    def _words(self, uid: str) -> str:
+        try:
+            record = self._rooms.ledger.find(uid)
+        except DriverError as error:  # of a newer version: it is the other claim's trouble, and holds all the same
+            return f"the claim with UID {uid}, whose record cannot be read ({error.why})"
+        return str(record.ref) if record else f"the claim with UID {uid}, whose record is damaged and being rebuilt"
 
     def _make_real(
         self, ref: ClaimRef, group: Group, journal: LedgerJournal

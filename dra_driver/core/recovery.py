@@ -142,10 +142,12 @@ class Keeper:
         uids = self._rooms.ledger.uids()
         self._rooms.telemetry.claims_prepared(len(uids))
         for uid in sorted(uids - self._rooms.cdi.uids()):
-            record = self._rooms.ledger.find(uid)
-            if record is not None and self._driver.is_ready(record):
-                log.warning("the CDI spec of %s has vanished; writing it again", record.ref)
-                _guarded("restoring a CDI spec", uid, partial(self._driver.restore, record))
+            _guarded("restoring a CDI spec", uid, partial(self._put_back_one, uid))
+
+    def _put_back_one(self, uid: str) -> None:
+        record = self._rooms.ledger.find(uid)
+        if record is not None and self._driver.is_ready(record) and self._driver.restore(record):
+            log.warning("the CDI spec of %s had vanished and was written again", record.ref)
 
     def rebuild(self) -> None:
         """Prepares claims anew whose records were damaged; forgets those that the API server does not know."""
