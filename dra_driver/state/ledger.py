@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from dra_driver import files
@@ -84,9 +84,13 @@ class FileLedger:
                 old = None
             old = _understood(old, doing)
             held_before = old.held_devices if old else frozenset()
-            for device in sorted(held - held_before):
-                self._index.add(device, uid, doing)
-            files.replace(self._path(uid), data, doing)
+            try:
+                for device in sorted(held - held_before):
+                    self._index.add(device, uid, doing)
+                files.replace(self._path(uid), data, doing)
+            except DriverError:
+                self._take_back(held - held_before, uid, doing)
+                raise
             if record.phase is Phase.READY and self._aside.settle(uid, doing):
                 held_before = frozenset(self._index.devices(doing))
             given_up = held_before - held
@@ -94,6 +98,14 @@ class FileLedger:
                 return
             for device in sorted(given_up):
                 self._index.remove(device, uid, doing)
+
+    def _take_back(self, devices: frozenset[str], uid: str, doing: str) -> None:
+        """Entries that no record follows count for nothing, but a node that stays full would collect them. Not those that
+        a damaged record put there."""
+        with suppress(DriverError):
+            if uid not in self._aside.open_cases(doing):
+                for device in sorted(devices):
+                    self._index.remove(device, uid, doing)
 
     def drop(self, uid: str) -> None:
         """TellUser when a newer version wrote the record: it stays."""
