@@ -74,6 +74,13 @@ class Driver:
 
         return self._observed("prepare", ref, act)
 
+    def rebuild(self, ref: ClaimRef) -> None:
+        """Prepares a claim anew whose record was damaged; nothing if that has been settled meanwhile, as by unprepare."""
+        until = time.monotonic() + CALL_TIMEOUT_S
+        with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"rebuilding {ref}"):
+            if self.broken(ref.uid) is not None:
+                self._observed("prepare", ref, lambda: self._prepare(ref, until))
+
     def unprepare(self, ref: ClaimRef) -> None:
         self._observed("unprepare", ref, lambda: self.take_down(ref.uid))
 

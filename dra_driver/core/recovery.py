@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from dra_driver.core.driver import Driver, Rooms
-from dra_driver.model.errors import DriverError
+from dra_driver.model.claim import ClaimRef
+from dra_driver.model.errors import DriverError, GiveUp
 from dra_driver.model.record import ClaimRecord
 
 log = logging.getLogger(__name__)
@@ -154,10 +155,19 @@ class Keeper:
         for broken in self._rooms.ledger.damaged():
             ref = self._rooms.claims.find(broken.uid)
             if ref is None:
-                log.warning("claim UID %s, whose record was damaged, is gone: releasing what it held", broken.uid)
-                self._driver.take_down(broken.uid)
+                self._release(broken.uid, "it is gone")
             else:
-                _guarded("rebuilding a claim", broken.uid, partial(self._driver.prepare, ref))
+                _guarded("rebuilding a claim", broken.uid, partial(self._rebuild_one, ref))
+
+    def _rebuild_one(self, ref: ClaimRef) -> None:
+        try:
+            self._driver.rebuild(ref)
+        except GiveUp as error:  # not allocated any more, or to another node: no pod of it can be here
+            self._release(ref.uid, str(error))
+
+    def _release(self, uid: str, why: str) -> None:
+        log.warning("releasing what claim UID %s, whose record was damaged, held: %s", uid, why)
+        self._driver.take_down(uid, lambda now: not self._driver.is_ready(now))
 
     def visit_one(self) -> None:
         """Asks about the claim that was not asked about for the longest time."""
