@@ -53,6 +53,7 @@ class Catalog:
         self._refreshing = threading.Lock()
         self._devices: Mapping[str, Device] = {}
         self._lost: frozenset[str] = frozenset()
+        self._addresses: dict[str, str] = {}
         self._complaints: frozenset[str] = frozenset()
         self.inventory: Inventory | None = None
 
@@ -65,6 +66,20 @@ class Catalog:
         """Those that exist: without the ones that are only kept because a claim holds them."""
         return {name: device for name, device in self._devices.items() if name not in self._lost}
 
+    def why_absent(self, name: str) -> str:
+        """What may explain that a device is not present, in words; empty when nothing does. Its GPU may come back then."""
+        inventory = self.inventory
+        if inventory is None or name in self.present:
+            return ""
+        if inventory.driver_problem:
+            return inventory.driver_problem
+        where = self._addresses.get(name)
+        # Who has not seen the device since the start cannot tell which of the GPUs in trouble it sits on.
+        problems = [problem for problem in inventory.problems if where in (None, problem.where)]
+        if not problems and name in self._lost:
+            return "its GPU was there and is gone"
+        return "; ".join(f"GPU {problem.where}: {problem.why}" for problem in problems)
+
     def refresh(self) -> Sequence[Device]:
         """Reads the hardware, reports what is newly wrong or right again, and returns all devices to publish."""
         with self._refreshing:
@@ -72,6 +87,7 @@ class Catalog:
             now = advertised(self._kinds, inventory)
             self._devices = with_lost(now, self._devices, self._held, self._taint_key)
             self._lost = frozenset(self._devices) - frozenset(now)
+            self._addresses |= {name: str(device.gpu) for name, device in now.items()}
             self.inventory = inventory
             self._report(inventory, len(now))
             return tuple(self._devices.values())

@@ -33,12 +33,13 @@ def plan(
     decoded: Sequence[DecodedConfig],
     modes: Mapping[str, SharingMode],
     holders: Mapping[str, Sequence[str]],
+    absent: Mapping[str, str],
 ) -> tuple[Group, ...]:
     """Groups in the order of their first result. `devices` are those that exist by name, `holders` the other claims
-    (in words) that hold a device of this claim.
+    (in words) that hold a device of this claim, `absent` why a device may not exist now (in words, empty if nothing says).
 
-    GiveUp: a result names another pool or a device that this node does not have. RetryLater: a device is still held by
-    another claim. TellUser: the configuration cannot be applied.
+    GiveUp: a result names another pool or a device that this node does not have. RetryLater: a device is in trouble, or
+    still held by another claim. TellUser: the configuration cannot be applied.
     """
     doing = f"preparing {claim.ref}"
     if not claim.results:
@@ -54,6 +55,12 @@ def plan(
                 "delete the pod; if it happens again, look for a second publisher with this driver's name",
             )
         device = devices.get(result.device)
+        if device is None and absent.get(result.device):
+            raise RetryLater(
+                doing,
+                f"device {result.device} was allocated, but cannot be used now: {absent[result.device]}",
+                "delete the pod to get another device",
+            )
         if device is None:
             raise GiveUp(
                 doing,

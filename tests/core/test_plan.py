@@ -26,10 +26,11 @@ def planned(
     *results: AllocationResult,
     configs: Sequence[tuple[OpaqueConfig, DecodedConfig]] = (),
     holders: Mapping[str, Sequence[str]] | None = None,
+    absent: Mapping[str, str] | None = None,
 ) -> tuple[Group, ...]:
     claim = Claim(REF, results, tuple(config for config, _ in configs))
     decoded = [decoded for _, decoded in configs]
-    return plan(claim, "node", DEVICES, decoded, {"Exclusive": Exclusive()}, holders or {})
+    return plan(claim, "node", DEVICES, decoded, {"Exclusive": Exclusive()}, holders or {}, absent or {})
 
 
 def test_devices_with_the_same_configuration_are_shared_together() -> None:
@@ -65,3 +66,10 @@ def test_sharing_that_is_not_offered_is_refused_before_anything_is_done(strategy
     shared = OpaqueConfig("FromClaim", (), {}), DecodedConfig(strategy, frozenset({"gpu"}))
     with pytest.raises(TellUser, match=f"sharing strategy {strategy}, which this driver does not offer"):
         planned(result("gpu-0"), configs=[shared])
+
+
+def test_a_device_in_trouble_is_waited_for_and_the_trouble_is_told() -> None:
+    with pytest.raises(
+        RetryLater, match="device gpu-9 was allocated, but cannot be used now: the driver is not loaded;"
+    ):
+        planned(result("gpu-9"), absent={"gpu-9": "the driver is not loaded"})
