@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -17,11 +18,13 @@ from dra_driver.cli.devices import resource_slices
 from dra_driver.cli.looking import looked_at, node_name
 from dra_driver.core.catalog import advertised
 from dra_driver.hardware.sim.machine_files import list_machines
+from dra_driver.kinds.attributes import GPU_ATTRIBUTES, GPU_CAPACITY
 from dra_driver.kinds.gpu import GpuKind
 from dra_driver.model.record import Effect
 from dra_driver.settings import Settings, load
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 SPEC = f"k8s.gpu.nvidia.com-claim_{UID}.json"
 MACHINES = tuple(machine.name for machine in list_machines())
@@ -96,4 +99,30 @@ def claim_spec() -> str:
         return (place / "cdi" / SPEC).read_text().replace(f"{directory}/simulation", "/SIMULATED")
 
 
-FILES: Mapping[str, Callable[[], str]] = {"devices.yaml": devices_yaml, "claim.cdi.json": claim_spec}
+def readme() -> str:
+    """The README with its table of attributes: type and example from the simulated machines."""
+    before, begin, rest = (ROOT / "README.md").read_text().partition("<!-- attributes: ")
+    comment, newline, table = rest.partition("\n")
+    _, end, after = table.partition("<!-- /attributes -->")
+    assert end, "README.md has lost the comments around its table of attributes"
+    found = [device for name in MACHINES for device in devices(name).values()]
+    h100 = next(iter(devices("dgx-h100").values()))
+    rows = ["| Attribute | Type | Example | What it is | |", "|---|---|---|---|---|"]
+    for row in GPU_ATTRIBUTES:
+        having = [device[row.name] for device in (h100, *found) if row.name in device]
+        ((kind, value),) = having[0].items()
+        example = json.dumps(value) if isinstance(value, bool | int) else str(value)
+        where = "" if len(having) == len(found) + 1 else "where known"
+        meaning = row.meaning.replace("<", "&lt;")
+        rows.append(f"| `{row.name}` | {kind} | `{example}` | {meaning} | {where} |")
+    memory = h100["capacity memory"]["value"]
+    rows.append(f"| `memory` (capacity) | quantity | `{memory}` | {GPU_CAPACITY[0][1]} | |")
+    return before + begin + comment + newline + "\n".join(rows) + "\n" + end + after
+
+
+# By path from the root of the repository.
+FILES: Mapping[str, Callable[[], str]] = {
+    "tests/golden/devices.yaml": devices_yaml,
+    "tests/golden/claim.cdi.json": claim_spec,
+    "README.md": readme,
+}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dra_driver.kinds.attributes import GPU_ATTRIBUTES
-from tests.golden.produce import FILES, HERE, UID
+from tests.golden.produce import FILES, HERE, ROOT, UID
 
 # specs-go/config.go of CDI 0.5.0, the version that the spec names: field -> type. Readers decode strictly.
 EDITS = {"env": list, "deviceNodes": list, "hooks": list, "mounts": list}
@@ -22,14 +22,12 @@ MOUNT = {"hostPath": str, "containerPath": str, "options": list, "type": str}
 
 @pytest.mark.parametrize("name", FILES)
 def test_golden_file_is_what_the_code_says(name: str) -> None:
-    expected, produced = (HERE / name).read_text(), FILES[name]()
+    expected, produced = (ROOT / name).read_text(), FILES[name]()
     if produced != expected:
-        lines = difflib.unified_diff(
-            expected.splitlines(), produced.splitlines(), f"tests/golden/{name}", "code", "", "", 1
-        )
+        lines = difflib.unified_diff(expected.splitlines(), produced.splitlines(), name, "code", "", "", 1)
         difference = "\n".join(line[:200] for line in lines)
         pytest.fail(
-            f"tests/golden/{name} differs from what the code produces. If the change is wanted, run\n\n"
+            f"{name} differs from what the code produces. If the change is wanted, run\n\n"
             f"    python -m tests.golden.rewrite\n\nand commit the file. The difference:\n\n{difference}",
             pytrace=False,
         )
