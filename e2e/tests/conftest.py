@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
@@ -53,23 +53,24 @@ def release(request: pytest.FixtureRequest) -> str:
     return chosen
 
 
-@contextmanager
-def progress(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Lets the cluster's own lines through: the first time on a machine they are all there is to see for minutes."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else nullcontext():
-        yield
+@pytest.fixture(scope="session")
+def been_up() -> set[str]:
+    """The releases whose clusters have come up so far."""
+    return set()
 
 
 @pytest.fixture(scope="session")
-def cluster(release: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def cluster(release: str, been_up: set[str], request: pytest.FixtureRequest) -> Iterator[Cluster]:
     emulate = None if release == RELEASES[0] else release
     made = processes(Options(name=f"e2e-{release.replace('.', '-')}", nodes=tuple(MACHINES), emulate=emulate))
-    with progress(request):
+    # The first time on a machine the cluster is built for minutes: its own lines are all there is to see then.
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture and not been_up else nullcontext():
         made.up()
+    been_up.add(release)
     try:
         version = made.request("GET", "/version")
-        assert f"{version['major']}.{version['minor']}" == release
+        assert f"{version['emulationMajor']}.{version['emulationMinor']}" == release
         yield made
     finally:
         made.down(keep_logs=bool(os.environ.get("E2E_KEEP_LOGS")))

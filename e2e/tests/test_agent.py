@@ -85,7 +85,8 @@ def test_a_missing_verb_is_named_in_the_events_of_the_pod(space: Space) -> None:
         space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
         reason = space.pending("pod", "allow verb 'get' on resourceclaims.resource.k8s.io in the driver's ClusterRole")
         assert "403" in reason
-    space.running("pod")
+    space.delete("pod", "pod")
+    space.run("allowed", A100)
 
 
 def test_a_missing_verb_for_slices_is_named_in_the_log(space: Space) -> None:

@@ -102,3 +102,20 @@ def test_a_driver_reload_takes_all_devices_away_and_brings_them_back(space: Spac
     until("all devices to be back", lambda: len(space.on.devices("node-b")) == 6, 30)
     space.run("pod", A100)
     assert space.gpus("pod") == space.allocated_uuids("pod")
+
+
+@pytest.mark.once
+def test_a_gpu_lost_under_a_claim_stays_published_when_the_agent_restarts(space: Space) -> None:
+    """An allocated device that is no longer published is forgotten by whoever counts what is free."""
+    space.run("pod", A100)
+    (device,) = space.allocated("pod")
+    machine, pci = space.on.machine("node-b"), str(pci_of(device))
+    machine.lose_gpu(pci)
+    try:
+        until("the taint", lambda: (space.published("node-b", device) or {}).get("taints"), 30)
+        space.on.agents["node-b"].stop()
+        space.on.start_agent("node-b")
+        stays("the device is published", lambda: (space.published("node-b", device) or {}).get("taints"), 5)
+    finally:
+        machine.return_gpu(pci)
+    until("the taint to go", lambda: not (space.published("node-b", device) or {"taints": 1}).get("taints"), 30)
