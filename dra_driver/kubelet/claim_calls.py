@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -62,6 +63,7 @@ class ClaimCalls:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="claim")
         self._log_place = log_place
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._running: dict[object, str] = {}
         self._calls: set[_Call[Any]] = set()
 
@@ -107,6 +109,11 @@ class ClaimCalls:
         with self._lock:
             return sorted(self._running.values())
 
+    def wait(self, until: float) -> bool:
+        """Until nothing is being done, at most until this monotonic time; True when it is so."""
+        with self._lock:
+            return self._ended.wait_for(lambda: not self._running, max(0.0, until - time.monotonic()))
+
     def stop(self) -> None:
         """Takes no more claims; those that have not begun are answered as failed. Does not wait for running ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -134,6 +141,7 @@ class ClaimCalls:
         finally:
             with self._lock:
                 del self._running[token]
+                self._ended.notify_all()
 
 
 def _answer(verb: str, ref: ClaimRef, future: Future[Done[T] | Failed], waited_s: float) -> Done[T] | Failed:

@@ -83,6 +83,9 @@ class Serving:
         for wait in ended:
             # gRPC needs a moment to break the connections once the grace is over.
             wait(max(0.0, deadline - time.monotonic()) + 1.0)
+        # A call whose caller has gone (the kubelet hangs up when the registration socket vanishes) has ended for gRPC, and
+        # yet its claim is being worked on.
+        self._calls.wait(deadline)
         self._withdraw(self.names.dra_socket, errors)
         self._calls.stop()
         self._call_threads.shutdown(wait=False, cancel_futures=True)
