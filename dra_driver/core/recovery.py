@@ -67,12 +67,11 @@ def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
         why = "its preparation was interrupted" if driver.is_interrupted(record) else "it is from before the last boot"
         log.info("undoing %s: %s", record.ref, why)
         return not _undo_unfinished(driver, uid)
-    if not _guarded("confirming a prepared claim", uid, partial(driver.restore, record)):
-        rooms.events.warn(
-            record.ref,
-            "PreparedDeviceMissing",
-            "a device prepared for this claim did not answer when the agent started",
-        )
+    try:
+        driver.restore(record)
+    except DriverError as error:
+        log.warning("%s is kept, but: %s", record.ref, error, extra={"claim_uid": uid})
+        rooms.events.warn(record.ref, "PreparedClaimNotConfirmed", f"after a restart of the driver's agent: {error}")
     return True
 
 
