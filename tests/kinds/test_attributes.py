@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_driver.hardware.sim.product_files import known_boards
 from dra_driver.kinds.attributes import GPU_ATTRIBUTES, MAX_STRING_BYTES, semantic_version
 from dra_driver.kinds.gpu import GpuKind
 from dra_driver.model.device import Version
@@ -133,6 +134,14 @@ def test_mig_profiles_are_split_where_64_bytes_are_full(names: set[str]) -> None
         assert len(listed) == len(names), "what fits is there"
     if len(parts) == 2:
         assert len(f"{parts[0]},{parts[1].split(',')[0]}") > MAX_STRING_BYTES, "the first is full before the second"
+
+
+@pytest.mark.parametrize("board", known_boards())
+def test_all_profiles_of_every_known_gpu_fit(board: str) -> None:
+    names = {profile.name for profile in known_boards()[board].profiles}
+    found = published(with_mig(*names))
+    listed = ",".join(str(found[name]) for name in ("migProfiles", "migProfiles2") if name in found)
+    assert set(listed.split(",")) == names, "the rest is not published: add a row migProfiles3"
 
 
 @pytest.mark.parametrize(
