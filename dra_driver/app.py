@@ -171,8 +171,6 @@ def _start(stack: ExitStack, parts: Parts) -> None:
     started(parts.host.hardware.start, parts.host.hardware.stop)
     # Published while recovery runs: the scheduler needs the devices, and what is held is on the ledger already.
     started(parts.publisher.start, parts.publisher.stop)
-    parts.ledger.sweep()
-    parts.cdi.sweep()
     recover(parts.driver, parts.rooms)
     started(parts.keeper.start, parts.keeper.stop)
     started(parts.servers.start, parts.servers.stop)

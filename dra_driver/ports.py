@@ -118,6 +118,9 @@ class Ledger(Protocol):
         """Records set aside and not yet rebuilt (`put` of a READY record of the same UID, or `drop`, ends that). Until
         then the claim counts as holding what it held: its pod may be running."""
 
+    def sweep(self) -> object:
+        """For the start: removes what killed writers left, and puts the index of holders right."""
+
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
         """Holds these devices against every other thread and instance; always taken in one order. RetryLater, naming
         the device, when one stays busy. The kernel frees them when the process dies."""
@@ -136,6 +139,9 @@ class CdiStore(Protocol):
 
     def uids(self) -> frozenset[str]:
         """UIDs of the claims whose spec files of this driver lie in the directory (damaged ones too)."""
+
+    def sweep(self) -> object:
+        """Removes what killed writers left, once it is too old to be a live one's. One listing of the directory."""
 
     def qualified(self, uid: str, device: str, share_id: str | None) -> str:
         """`vendor/class=<claim UID>-<device>[-<share>]`: unique for each device of each claim."""

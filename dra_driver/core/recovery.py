@@ -34,6 +34,9 @@ def recover(driver: Driver, rooms: Rooms) -> Swept:
     The CDI directory is read before the ledger: a spec whose record is missing by then cannot belong to a prepare in
     flight in another instance, because records are written before specs and dropped after them.
     """
+    # A file system that is read-only now is told to whoever wants a claim prepared; that needs an agent that serves.
+    _guarded("sweeping the ledger", "", rooms.ledger.sweep)
+    _guarded("sweeping the CDI directory", "", rooms.cdi.sweep)
     specs = rooms.cdi.uids()
     kept: list[str] = []
     undone: list[str] = []
@@ -169,7 +172,9 @@ class Keeper:
         self._driver.take_down(uid, lambda now: not self._driver.is_ready(now))
 
     def visit_one(self) -> None:
-        """Asks about the claim that was not asked about for the longest time."""
+        """Asks about the claim that was not asked about for the longest time. And what a writer killed less than a minute
+        before the last start left is old enough by now."""
+        _guarded("sweeping the CDI directory", "", self._rooms.cdi.sweep)
         uids = self._rooms.ledger.uids()
         self._visited = [uid for uid in self._visited if uid in uids]
         self._gone_since = {uid: since for uid, since in self._gone_since.items() if uid in uids}

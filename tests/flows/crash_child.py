@@ -96,8 +96,6 @@ class Run:
 
     def start(self) -> dict[str, list[str]]:
         """What the agent does before it serves."""
-        self._parts.ledger.sweep()
-        self._parts.cdi.sweep()
         swept = recover(self._parts.driver, self._parts.rooms)
         return {"kept": list(swept.kept), "undone": list(swept.undone), "strays": list(swept.stray_specs)}
 

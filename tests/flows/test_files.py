@@ -293,14 +293,15 @@ def test_files_of_others_in_the_cdi_directory_are_never_touched(node: FlowNode) 
     assert sorted(path.name for path in cdi.iterdir()) == sorted(names)
 
 
-def test_what_a_killed_writer_left_in_the_cdi_directory_goes_while_serving(node: FlowNode, agent: Agent) -> None:
+def test_what_a_killed_writer_left_in_the_cdi_directory_goes_while_serving(node: FlowNode) -> None:
     """At a start within the same minute it could still have been a live writer's of another instance."""
     ref = node.claim(GPU_0)
-    agent.prepare(ref)
-    left = node.spec_path(ref).with_name(f".{node.spec_path(ref).name}.0123456789abcdef.tmp")
-    left.touch()
-    os.utime(left, (1, 1))
-    eventually(lambda: not left.exists())
+    with Agent(node, janitor_s="0.05") as agent:
+        agent.prepare(ref)
+        left = node.spec_path(ref).with_name(f".{node.spec_path(ref).name}.0123456789abcdef.tmp")
+        left.touch()
+        os.utime(left, (1, 1))
+        eventually(lambda: not left.exists())
 
 
 def test_a_uid_that_is_a_path_reaches_no_file(node: FlowNode, agent: Agent) -> None:
