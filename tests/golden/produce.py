@@ -29,6 +29,18 @@ UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 SPEC = f"k8s.gpu.nvidia.com-claim_{UID}.json"
 MACHINES = tuple(machine.name for machine in list_machines())
 
+# Not published where the GPU, its driver or its machine has no such thing. In CEL a missing attribute is an error, and an
+# error on one device keeps the pod from being scheduled at all: expressions over these have to be guarded (README).
+OPTIONAL = {
+    "addressingMode",
+    "eccEnabled",
+    "migProfiles2",
+    "nvlinkClique",
+    "nvlinks",
+    "resource.kubernetes.io/numaNode",
+    "resource.kubernetes.io/pcieRoot",
+}
+
 
 def settings(machine: str, **more: str) -> Settings:
     wanted = load({"machine": machine, **more}, environment={})
@@ -112,7 +124,7 @@ def readme() -> str:
         having = [device[row.name] for device in (h100, *found) if row.name in device]
         ((kind, value),) = having[0].items()
         example = json.dumps(value) if isinstance(value, bool | int) else str(value)
-        where = "" if len(having) == len(found) + 1 else "where known"
+        where = "where known" if row.name in OPTIONAL else ""
         meaning = row.meaning.replace("<", "&lt;")
         rows.append(f"| `{row.name}` | {kind} | `{example}` | {meaning} | {where} |")
     memory = h100["capacity memory"]["value"]
