@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from dra_driver.core.driver import Driver, Rooms
-from dra_driver.model.claim import ClaimRef
 from dra_driver.model.errors import DriverError, GiveUp
 from dra_driver.model.record import ClaimRecord
 
 log = logging.getLogger(__name__)
+
+MOST_PATIENT = 6  # rounds of the keeper between two attempts at what goes on failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._visited: list[str] = []
         self._gone_since: dict[str, float] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
@@ -127,25 +129,30 @@ class Keeper:
     def _run(self) -> None:
         next_visit = time.monotonic() + self._janitor_s
         while True:
-            try:
-                self.put_back()
-                self.rebuild()
-                if time.monotonic() >= next_visit:
-                    next_visit = time.monotonic() + self._janitor_s
-                    self.visit_one()
-            except DriverError as error:
-                log.warning("the keeper goes on later: %s", error)
-            except Exception:
-                log.exception("the keeper met a bug and goes on later; please report it")
+            self._do(self.put_back)
+            self._do(self.rebuild)
+            if time.monotonic() >= next_visit:
+                next_visit = time.monotonic() + self._janitor_s
+                self._do(self.visit_one)
             if self._stopping.wait(self._interval_s):
                 return
+
+    def _do(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except DriverError as error:
+            log.warning("the keeper goes on later: %s", error)
+        except Exception:
+            log.exception("the keeper met a bug and goes on later; please report it")
 
     def put_back(self) -> None:
         """Writes the CDI specs of ready claims that are missing; running containers could not be restarted without."""
         uids = self._rooms.ledger.uids()
+        known = uids | {broken.uid for broken in self._rooms.ledger.damaged()}
+        self._waits = {uid: wait for uid, wait in self._waits.items() if uid in known}
         self._rooms.telemetry.claims_prepared(len(uids))
         for uid in sorted(uids - self._rooms.cdi.uids()):
-            _guarded("restoring a CDI spec", uid, partial(self._put_back_one, uid))
+            self._patiently("restoring a CDI spec", uid, partial(self._put_back_one, uid))
 
     def _put_back_one(self, uid: str) -> None:
         record = self._rooms.ledger.find(uid)
@@ -155,17 +162,28 @@ class Keeper:
     def rebuild(self) -> None:
         """Prepares claims anew whose records were damaged; forgets those that the API server does not know."""
         for broken in self._rooms.ledger.damaged():
-            ref = self._rooms.claims.find(broken.uid)
-            if ref is None:
-                self._release(broken.uid, "it is gone")
-            else:
-                _guarded("rebuilding a claim", broken.uid, partial(self._rebuild_one, ref))
+            self._patiently("rebuilding a claim", broken.uid, partial(self._rebuild_one, broken.uid))
 
-    def _rebuild_one(self, ref: ClaimRef) -> None:
+    def _rebuild_one(self, uid: str) -> None:
+        ref = self._rooms.claims.find(uid)
+        if ref is None:
+            self._release(uid, "the claim is gone")
+            return
         try:
             self._driver.rebuild(ref)
         except GiveUp as error:  # not allocated any more, or to another node: no pod of it can be here
-            self._release(ref.uid, str(error))
+            self._release(uid, str(error))
+
+    def _patiently(self, doing: str, uid: str, act: Callable[[], object]) -> None:
+        """What fails is tried again after twice the time, so that a GPU that is gone for days neither fills the log nor
+        has all claims of the cluster listed every few seconds."""
+        not_before, wait = self._waits.get(uid, (0.0, self._interval_s))
+        if time.monotonic() < not_before:
+            return
+        if _guarded(doing, uid, act):
+            self._waits.pop(uid, None)
+        else:
+            self._waits[uid] = (time.monotonic() + wait, min(2 * wait, MOST_PATIENT * self._interval_s))
 
     def _release(self, uid: str, why: str) -> None:
         log.warning("releasing what claim UID %s, whose record was damaged, held: %s", uid, why)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.app import build
+from dra_driver.core.recovery import recover
 from dra_driver.model.claim import ClaimRef
+from dra_driver.settings import load
 from dra_driver.state.schema import frame
 from tests.flows.agent import Agent
 from tests.flows.node import CLAIMS, GPU_0, GPU_1, FlowNode
@@ -157,6 +160,27 @@ def test_a_damaged_record_whose_gpu_does_not_answer_goes_on_blocking_it(node: Fl
         assert f"still prepared for {ref}" in agent.refused(other)
         agent.prepare(ref)
         assert node.wholly_prepared(ref, GPU_0)
+
+
+def test_a_damaged_record_that_cannot_be_rebuilt_does_not_list_all_claims_again_and_again(
+    node: FlowNode, api: StubApi
+) -> None:
+    ref = node.claim(GPU_0)
+    with Agent(node) as agent:
+        agent.prepare(ref)
+    cut_off(node.record_path(ref))
+    node.machine.lose_gpu(0)
+    parts = build(load({**node.settings, "keeper_s": "600"}, {}))
+    try:
+        recover(parts.driver, parts.rooms)
+        for _ in range(5):
+            parts.keeper.rebuild()
+    finally:
+        parts.host.hardware.stop()
+        parts.events.stop()
+        parts.api.close()
+    assert api.count("GET", "/resourceclaims\\?") == 1
+    assert node.holders() == {GPU_0: [ref.uid]}
 
 
 def test_a_damaged_record_is_unprepared_like_any_other(node: FlowNode, agent: Agent) -> None:
