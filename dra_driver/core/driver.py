@@ -280,11 +280,15 @@ class Driver:
             seconds = time.perf_counter() - begin
             result = next((word for cls, word in _RESULTS.items() if isinstance(error, cls)), "bug")
             self._rooms.telemetry.claim_done(operation, result, seconds)
-            if isinstance(error, DriverError):  # the rest is a bug: logged with its traceback where it is answered
-                log.warning("%s failed: %s", operation, error, extra={**_fields(ref), "seconds": round(seconds, 4)})
-            if isinstance(error, TellUser | GiveUp):
-                self._rooms.events.warn(ref, f"{operation.capitalize()}Refused", str(error))
-            raise
+            if not isinstance(error, DriverError):
+                raise  # a bug: logged with its traceback where it is answered
+            told = _about(operation, ref, error)
+            log.warning("%s failed: %s", operation, told, extra={**_fields(ref), "seconds": round(seconds, 4)})
+            if isinstance(told, TellUser | GiveUp):
+                self._rooms.events.warn(ref, f"{operation.capitalize()}Refused", str(told))
+            if told is error:
+                raise
+            raise told from error
         seconds = time.perf_counter() - begin
         self._rooms.telemetry.claim_done(operation, "ok", seconds)
         devices = [prepared.device for prepared in answer] if isinstance(answer, tuple) else []
@@ -294,6 +298,15 @@ class Driver:
 
 def _devices(record: ClaimRecord | None) -> frozenset[str]:
     return frozenset(result.device for result in record.results) if record else frozenset()
+
+
+def _about(operation: str, ref: ClaimRef, error: DriverError) -> DriverError:
+    """The error, beginning with what was being done to which claim: some rooms know a path or a device only."""
+    doing = f"{operation.removesuffix('e')}ing {ref}"
+    if str(ref) in error.doing:
+        return error
+    cls = next(cls for cls in _RESULTS if isinstance(error, cls))
+    return cls(doing, f"{error.doing}: {error.why}", error.next_step)
 
 
 def _left(until: float) -> float:

@@ -51,7 +51,7 @@ class Calls:
             with open(where, "a", encoding="utf-8") as file:
                 file.write(text + "\n")
         assert not [word for word in _UGLY if word in text], text
-        assert ": " in text
+        assert str(ref) in text.partition(": ")[0], text
         return text
 
 

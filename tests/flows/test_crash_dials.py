@@ -111,7 +111,7 @@ def test_unprepare_that_fails_half_way_is_finished_by_the_next_one(site: Site, r
     site.does(prepare(ref))
     stick(site, name)
     word, text = site.refuses(unprepare(ref))
-    assert (word, text) == ("RetryLater", f"undoing {name} of dial-0: it is stuck")
+    assert (word, text) == ("RetryLater", f"unpreparing {ref}: undoing {name} of dial-0: it is stuck")
     assert site.node.holders() == {"dial-0": [ref.uid], GPU_0: [ref.uid]}, "held until it is as it was"
     site.does(unprepare(ref))
     assert site.is_clean()
@@ -157,7 +157,7 @@ def test_a_prepare_that_fails_is_taken_back_and_if_that_fails_too_by_the_next_on
     broken = site.hardware.directory / "dial-1/broken"
     broken.touch()
     word, text = site.refuses(prepare(both))
-    assert (word, text) == ("RetryLater", "making an instance on dial-1: it is broken")
+    assert (word, text) == ("RetryLater", f"preparing {both}: making an instance on dial-1: it is broken")
     assert site.is_clean(), "taken back at once"
 
     stick(site, "mode")
