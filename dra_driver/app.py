@@ -20,7 +20,7 @@ from dra_driver import __version__
 from dra_driver.cdi.names import vendor
 from dra_driver.cdi.store import FileCdiStore
 from dra_driver.controller.publisher import SlicePublisher
-from dra_driver.core.catalog import Catalog
+from dra_driver.core.catalog import Catalog, recorded
 from dra_driver.core.configs import EXCLUSIVE, ConfigRefusal, DecodedConfig
 from dra_driver.core.driver import Driver, Rooms
 from dra_driver.core.recovery import Keeper, recover
@@ -90,6 +90,7 @@ def build(settings: Settings) -> Parts:
         held=lambda device: bool(ledger.holders(device)),
         telemetry=metrics,
         taint_key=f"{settings.driver_name}/gpu-lost",
+        recorded=lambda: recorded(ledger),
     )
     rooms = Rooms(
         claims=ApiClaims(api, versions, settings.driver_name),

@@ -52,6 +52,9 @@ class Kind(Protocol):
     def advertise(self, inventory: Inventory) -> Sequence[Device]:
         """Pure: the devices that these GPUs make possible, sorted by name."""
 
+    def recall(self, device: str, uuid: str) -> Device:
+        """Pure: a device of this kind that is on record but was not seen since the start: what name and UUID tell of it."""
+
     def acquire(self, device: Device, journal: Journal) -> LiveDevice:
         """Makes the device exist and proves that it answers. Doing it again gives the same device. Every change outside
         is first put on the journal under owner `kind:<name>`."""

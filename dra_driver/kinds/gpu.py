@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dra_driver.kinds.attributes import GPU_ATTRIBUTES, GPU_CAPACITY
@@ -12,6 +13,8 @@ from dra_driver.model.gpu import Gpu, Inventory, PciAddress
 from dra_driver.model.record import Effect
 from dra_driver.ports import DriverFiles, Hardware, Journal
 
+_NAME = re.compile(r"gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])")
+
 
 def device_name(pci: PciAddress) -> str:
     """`gpu-0000-1b-00-0`: a DNS label, the same after a restart, a reboot and a re-enumeration."""
@@ -20,11 +23,10 @@ def device_name(pci: PciAddress) -> str:
 
 def pci_of(device: str) -> PciAddress:
     """The inverse of `device_name`; ValueError if this is not the name of a full GPU."""
-    kind, _, rest = device.partition("-")
-    if kind != "gpu":
+    match = _NAME.fullmatch(device)
+    if match is None:
         raise ValueError(f"{device!r} is not a full GPU's device name like gpu-0000-1b-00-0")
-    domain, bus, slot, function = (rest.split("-") + [""] * 4)[:4]
-    return PciAddress.parse(f"{domain}:{bus}:{slot}.{function}")
+    return PciAddress.parse("{}:{}:{}.{}".format(*match.groups()))
 
 
 class GpuKind:
@@ -41,6 +43,10 @@ class GpuKind:
         return tuple(
             _device(gpu) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.pci) if not (gpu.mig and gpu.mig.enabled)
         )
+
+    def recall(self, device: str, uuid: str) -> Device:
+        attributes = {"type": self.name, "uuid": uuid}
+        return Device(name=device, kind=self.name, gpu=pci_of(device), attributes=attributes, capacity={})
 
     def acquire(self, device: Device, journal: Journal) -> LiveDevice:  # noqa: ARG002 - nothing is changed
         gpu = self._hardware.gpu(str(device.gpu))
