@@ -3,7 +3,7 @@ SHELL := bash
 PYTHON := .venv/bin/python
 NAME ?= demo
 
-.PHONY: help demo demo-down test check unit e2e bench lock proto clean
+.PHONY: help demo demo-down test check unit e2e bench golden lock proto clean
 help:
 	@echo "make demo       a real Kubernetes cluster with simulated GPUs, pods that choose GPUs, and what each got"
 	@echo "make demo-down  stops it and leaves the machine as it was"
@@ -12,6 +12,7 @@ help:
 	@echo "make unit       tests without a cluster"
 	@echo "make e2e        tests on a real cluster"
 	@echo "make bench      times and sizes, as ratios to a floor measured in the same run"
+	@echo "make golden     writes the golden files and the table of attributes in the README anew"
 	@echo "make lock       locks the newest allowed packages; make proto regenerates the gRPC code"
 
 .venv/.ready: requirements-dev.lock pyproject.toml .ci/venv
@@ -39,6 +40,9 @@ e2e: .venv/.ready
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench
+
+golden: .venv/.ready
+	@$(PYTHON) -m tests.golden.rewrite
 
 lock: .venv/.ready
 	.venv/bin/uv pip compile pyproject.toml --universal --generate-hashes --quiet --output-file requirements.lock --upgrade

@@ -8,6 +8,7 @@ from dra_driver.hardware.driver_files import NvidiaDriverFiles
 from dra_driver.hardware.driver_root import CANDIDATES, DriverRoot, below, find_driver_root
 from dra_driver.hardware.nvml import NvmlHardware
 from dra_driver.hardware.roots import HostRoots
+from dra_driver.model.errors import TellUser
 from dra_driver.settings import Settings
 
 
@@ -48,10 +49,15 @@ def _real(settings: Settings) -> Host:
 
 
 def _simulated(settings: Settings) -> Host:
+    from dra_driver.hardware.sim.errors import SimulationError
     from dra_driver.hardware.sim.library import SimulatedNvml
     from dra_driver.hardware.sim.simulation import SimulatedMachine
 
-    machine = SimulatedMachine.create(settings.simulation_path, settings.machine, seed=settings.node_name)
+    try:
+        machine = SimulatedMachine.create(settings.simulation_path, settings.machine, seed=settings.node_name)
+    except SimulationError as error:
+        doing = f"simulating machine {settings.machine}"
+        raise TellUser(doing, str(error), "see `dra-driver machines` for the known ones") from error
     prefix = str(machine.root)
     roots = HostRoots(proc=f"{prefix}/proc", sys=f"{prefix}/sys", dev=f"{prefix}/dev", driver=prefix)
 

@@ -7,7 +7,6 @@ import logging
 import os
 
 from dra_driver.cli.settings_of import from_arguments
-from dra_driver.hardware.sim.errors import SimulationError
 from dra_driver.model.errors import DriverError
 from dra_driver.telemetry import logs
 
@@ -21,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return run_agent(settings)
-    except (DriverError, SimulationError) as error:
+    except DriverError as error:
         log.error("%s", error)  # noqa: TRY400 - the message says it all
     except Exception:
         log.exception("the agent ends: this is a bug, please report it with this line")

@@ -176,9 +176,9 @@ class SlicePublisher:
     def _write(self, session: _Session, pool: Pool, plan: Plan) -> None:
         lost = apply(plan, pool, self._api, self._node_uid, session.view, session.adoptions, self._telemetry)
         log.info(
-            "published %d slices of node %s as generation %d: %d deleted, %d updated, %d created",
-            plan.count,
+            "published the slices of node %s, %d in generation %d: %d deleted, %d updated, %d created",
             self._node,
+            plan.count,
             plan.generation,
             len(plan.deletes),
             len(plan.updates),

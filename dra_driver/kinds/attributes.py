@@ -2,7 +2,8 @@
 
 Names without a domain are published under the driver's own name. Names, types and value formats are those of the
 existing NVIDIA driver (reference sheet, section 2.1); the rows marked `ours` go beyond it. A value of None is not
-published. Strings hold at most 64 bytes, versions are semantic versions 2.0.0 (API limits, resource.k8s.io).
+published; where it can be helped no value is None, because a CEL expression that meets a missing key keeps its pod from
+being scheduled on any node. Strings hold at most 64 bytes, versions are semantic versions 2.0.0 (API limits).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def semantic_version(text: str) -> Version | None:
     return Version(".".join(str(int(part or 0)) for part in match.groups())) if match else None
 
 
-def _mig_profiles(gpu: Gpu, part: int) -> str | None:
+def _mig_profiles(gpu: Gpu, part: int) -> str:
     """The names joined by commas, cut at a comma where an attribute's 64 bytes are full; `part` counts from 0."""
     lines = [""]
     for profile in sorted({profile.name for profile in gpu.mig.profiles} if gpu.mig else ()):
@@ -41,7 +42,7 @@ def _mig_profiles(gpu: Gpu, part: int) -> str | None:
             lines[-1] = joined
         else:
             lines.append(profile)
-    return lines[part] if part < len(lines) else None
+    return lines[part] if part < len(lines) else ""
 
 
 def _clique(gpu: Gpu) -> str | None:
@@ -78,8 +79,8 @@ GPU_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("migEnabled", "MIG mode is on", lambda gpu: gpu.mig is not None and gpu.mig.enabled, ours=True),
     Attribute("migProfiles", "MIG profiles, comma separated", lambda gpu: _mig_profiles(gpu, 0), ours=True),
     Attribute("migProfiles2", "more MIG profiles, past 64 bytes", lambda gpu: _mig_profiles(gpu, 1), ours=True),
-    Attribute("eccEnabled", "ECC protects the GPU's memory", lambda gpu: gpu.ecc_enabled, ours=True),
-    Attribute("nvlinks", "NVLinks that are up", lambda gpu: gpu.nvlinks, ours=True),
+    Attribute("eccEnabled", "ECC protects the GPU's memory", lambda gpu: bool(gpu.ecc_enabled), ours=True),
+    Attribute("nvlinks", "NVLinks that are up", lambda gpu: gpu.nvlinks or 0, ours=True),
     Attribute("nvlinkClique", "multi-node NVLink domain as <cluster UUID>.<clique>", _clique, ours=True),
 )
 

@@ -22,8 +22,9 @@ from dra_driver.model.errors import TellUser
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The kubelet rewrites the token file at 80 % of the token's life (hours): a minute of delay is as good as none.
 TOKEN_AGE_S = 60.0
-# Eight prepares at once, the publisher, its watch, events; one more and a connection is made and thrown away.
-POOL_SIZE = 16
+# As many prepares at once as the kubelet servers allow (32), the publisher, its watch, events, the keeper. Connections are
+# made when they are needed; one more than this would be thrown away after use.
+POOL_SIZE = 40
 
 
 class Access:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_PCI = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+_PCI = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,7 +20,7 @@ class PciAddress:
     @classmethod
     def parse(cls, text: str) -> PciAddress:
         """Reads the sysfs form and NVML's (`00000000:1B:00.0`); ValueError for anything else."""
-        match = _PCI.match(text)
+        match = _PCI.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a PCI address like 0000:1b:00.0")
         domain, bus, device, function = (int(part, 16) for part in match.groups())

@@ -33,10 +33,7 @@ MACHINES = tuple(machine.name for machine in list_machines())
 # error on one device keeps the pod from being scheduled at all: expressions over these have to be guarded (README).
 OPTIONAL = {
     "addressingMode",
-    "eccEnabled",
-    "migProfiles2",
     "nvlinkClique",
-    "nvlinks",
     "resource.kubernetes.io/numaNode",
     "resource.kubernetes.io/pcieRoot",
 }
