@@ -20,7 +20,7 @@ from dra_driver import __version__
 from dra_driver.cdi.names import vendor
 from dra_driver.cdi.store import FileCdiStore
 from dra_driver.controller.publisher import SlicePublisher
-from dra_driver.core.catalog import Catalog, recorded
+from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import EXCLUSIVE, ConfigRefusal, DecodedConfig
 from dra_driver.core.driver import Driver, Rooms
 from dra_driver.core.recovery import Keeper, recover
@@ -36,6 +36,7 @@ from dra_driver.kubelet.servers import KubeletServers
 from dra_driver.ports import Kind, SharingMode
 from dra_driver.settings import Settings
 from dra_driver.sharing.exclusive import Exclusive
+from dra_driver.state.advertised import AdvertisedFile
 from dra_driver.state.ledger import FileLedger
 from dra_driver.telemetry.http import HttpServer
 from dra_driver.telemetry.metrics import Metrics
@@ -90,7 +91,7 @@ def build(settings: Settings) -> Parts:
         held=lambda device: bool(ledger.holders(device)),
         telemetry=metrics,
         taint_key=f"{settings.driver_name}/gpu-lost",
-        recorded=lambda: recorded(ledger),
+        advertised_before=AdvertisedFile(str(settings.ledger_dir.parent / "advertised.json")),
     )
     rooms = Rooms(
         claims=ApiClaims(api, versions, settings.driver_name),

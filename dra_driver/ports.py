@@ -5,7 +5,7 @@ All methods may be called from any thread. Errors are `dra_driver.model.errors`;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -51,9 +51,6 @@ class Kind(Protocol):
 
     def advertise(self, inventory: Inventory) -> Sequence[Device]:
         """Pure: the devices that these GPUs make possible, sorted by name."""
-
-    def recall(self, device: str, uuid: str) -> Device:
-        """Pure: a device of this kind that is on record but was not seen since the start: what name and UUID tell of it."""
 
     def acquire(self, device: Device, journal: Journal) -> LiveDevice:
         """Makes the device exist and proves that it answers. Doing it again gives the same device. Every change outside
@@ -127,6 +124,16 @@ class Ledger(Protocol):
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
         """Holds these devices against every other thread and instance; always taken in one order. RetryLater, naming
         the device, when one stays busy. The kernel frees them when the process dies."""
+
+
+class Advertised(Protocol):
+    """The devices advertised last, over a restart of the agent."""
+
+    def recall(self) -> Mapping[str, Device]:
+        """By name; empty when nothing is known. Never raises."""
+
+    def remember(self, devices: Iterable[Device]) -> None:
+        """Costs nothing when they are the same as before. Never raises."""
 
 
 class CdiStore(Protocol):

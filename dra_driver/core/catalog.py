@@ -7,10 +7,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from dra_driver.model.device import Device, PreparedDevice, Taint
-from dra_driver.model.errors import DriverError
+from dra_driver.model.device import Device, Taint
 from dra_driver.model.gpu import Inventory
-from dra_driver.ports import Hardware, Kind, Ledger, Telemetry
+from dra_driver.ports import Advertised, Hardware, Kind, Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +34,8 @@ def with_lost(
     return dict(sorted({**now, **kept}.items()))
 
 
-def recorded(ledger: Ledger) -> tuple[PreparedDevice, ...]:
-    """The devices that claims hold, as far as their records can be read."""
-    found: list[PreparedDevice] = []
-    for uid in sorted(ledger.uids()):
-        try:
-            record = ledger.find(uid)
-        except DriverError:
-            continue  # of a newer version: recovery tells of it
-        if record is not None:
-            found += [prepared for prepared in record.devices if not prepared.admin_access]
-    return tuple(found)
-
-
 class Catalog:
-    """Holds the last answer; `refresh` asks the hardware again. Reading it costs nothing.
-
-    `recorded` is asked once, by the first refresh: a GPU that was lost before this process started is known from there only.
-    """
+    """Holds the last answer; `refresh` asks the hardware again. Reading it costs nothing."""
 
     def __init__(
         self,
@@ -61,14 +44,14 @@ class Catalog:
         held: Callable[[str], bool],
         telemetry: Telemetry,
         taint_key: str,
-        recorded: Callable[[], Sequence[PreparedDevice]] = tuple,
+        advertised_before: Advertised,
     ) -> None:
         self._hardware = hardware
         self._kinds = kinds
         self._held = held
         self._telemetry = telemetry
         self._taint_key = taint_key
-        self._recorded = recorded
+        self._advertised_before = advertised_before
         self._refreshing = threading.Lock()
         self._devices: Mapping[str, Device] = {}
         self._lost: frozenset[str] = frozenset()
@@ -86,9 +69,9 @@ class Catalog:
         return {name: device for name, device in self._devices.items() if name not in self._lost}
 
     def why_absent(self, name: str) -> str:
-        """What may explain that a device is not present, in words; empty when nothing does. Its GPU may come back then."""
+        """What may explain that a device is not present, in words: it may come back. Empty when nothing does."""
         inventory = self.inventory
-        if inventory is None or name in self.present:
+        if inventory is None:
             return ""
         if inventory.driver_problem:
             return inventory.driver_problem
@@ -104,21 +87,14 @@ class Catalog:
         with self._refreshing:
             inventory = self._hardware.inventory()
             now = advertised(self._kinds, inventory)
-            before = self._devices if self.inventory is not None else self._recalled()
+            before = self._devices if self.inventory is not None else self._advertised_before.recall()
             self._devices = with_lost(now, before, self._held, self._taint_key)
             self._lost = frozenset(self._devices) - frozenset(now)
             self._addresses |= {name: str(device.gpu) for name, device in now.items()}
             self.inventory = inventory
+            self._advertised_before.remember(self._devices.values())
             self._report(inventory, len(now))
             return tuple(self._devices.values())
-
-    def _recalled(self) -> dict[str, Device]:
-        kinds = {kind.name: kind for kind in self._kinds}
-        return {
-            prepared.device: kinds[prepared.kind].recall(prepared.device, prepared.uuid)
-            for prepared in self._recorded()
-            if prepared.kind in kinds
-        }
 
     def _report(self, inventory: Inventory, published: int) -> None:
         complaints = {f"{problem.where}: {problem.why}" for problem in inventory.problems}
@@ -128,6 +104,6 @@ class Catalog:
         for complaint in sorted(complaints - self._complaints):
             log.warning("GPU problem: %s", complaint)
         for complaint in sorted(self._complaints - complaints):
-            log.info("GPU problem is over: %s", complaint)
+            log.info("GPU problem is over; it was: %s", complaint)
         self._complaints = frozenset(complaints)
         self._telemetry.devices_seen(published, len(complaints))

@@ -44,10 +44,6 @@ class GpuKind:
             _device(gpu) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.pci) if not (gpu.mig and gpu.mig.enabled)
         )
 
-    def recall(self, device: str, uuid: str) -> Device:
-        attributes = {"type": self.name, "uuid": uuid}
-        return Device(name=device, kind=self.name, gpu=pci_of(device), attributes=attributes, capacity={})
-
     def acquire(self, device: Device, journal: Journal) -> LiveDevice:  # noqa: ARG002 - nothing is changed
         gpu = self._hardware.gpu(str(device.gpu))
         if gpu is None:

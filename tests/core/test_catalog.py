@@ -1,63 +1,95 @@
-"""What is published of a GPU that nobody has seen since the start, because it was lost before."""
+"""What is published of GPUs that are there, and of those that were lost while a claim holds them."""
 
 from __future__ import annotations
 
-from dra_driver.core.catalog import Catalog, recorded
-from dra_driver.kinds.gpu import GpuKind
-from dra_driver.model.claim import AllocationResult, ClaimRef
-from dra_driver.model.device import PreparedDevice, Taint
-from dra_driver.model.errors import TellUser
-from dra_driver.model.gpu import Inventory
-from dra_driver.model.record import ClaimRecord, Phase
+from pathlib import Path
 
-DEVICE = "gpu-0000-3b-00-0"
+import pytest
+
+from dra_driver.core.catalog import Catalog
+from dra_driver.kinds.gpu import GpuKind, device_name
+from dra_driver.model.device import Device, Taint
+from dra_driver.model.gpu import Gpu, Inventory, PciAddress
+from dra_driver.state.advertised import AdvertisedFile
+from dra_driver.telemetry.metrics import Metrics
+
+LOST = Taint("gpu.nvidia.com/gpu-lost", "lost", "NoSchedule")
 
 
-class NoGpus:
+def gpu(bus: int) -> Gpu:
+    pci = PciAddress(0, bus, 0, 0)
+    return Gpu(f"GPU-{bus}", pci, bus, bus, "NVIDIA L4", "Nvidia", "Ada Lovelace", (8, 9), 24 << 30, "580.1.2", (13, 0))
+
+
+class Slots:
+    """Implements `ports.Hardware`: GPUs that tests pull out and put in."""
+
+    def __init__(self, *buses: int) -> None:
+        self.gpus = {bus: gpu(bus) for bus in buses}
+
     def inventory(self) -> Inventory:
-        return Inventory(gpus=(), driver_problem="no driver")
+        return Inventory(tuple(self.gpus.values()))
+
+    def gpu(self, pci: str) -> Gpu | None:
+        return next((one for one in self.gpus.values() if str(one.pci) == pci), None)
 
 
-class Ignored:
-    def __getattr__(self, _: str):
-        return lambda *_: None
+class NoFiles:
+    """Implements `ports.DriverFiles`; advertising needs none."""
 
 
-class Records:
-    def __init__(self, *records: ClaimRecord) -> None:
-        self.records = {record.ref.uid: record for record in records}
-
-    def uids(self) -> frozenset[str]:
-        return frozenset(self.records) | {"newer"}
-
-    def find(self, uid: str) -> ClaimRecord:
-        if uid == "newer":
-            raise TellUser("reading a record", "a newer version wrote it")
-        return self.records[uid]
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "advertised.json"
 
 
-def record(uid: str, *, admin: bool = False) -> ClaimRecord:
-    result = AllocationResult("gpu", "node", DEVICE, admin)
-    prepared = PreparedDevice("gpu", "node", DEVICE, "gpu", "GPU-1", ("id",), admin_access=admin)
-    return ClaimRecord(ClaimRef(uid, "default", uid), Phase.READY, "boot", (result,), (), (prepared,))
+def catalog(slots: Slots, path: Path, held: set[str]) -> Catalog:
+    kinds = (GpuKind(slots, NoFiles()),)  # type: ignore[arg-type]
+    metrics = Metrics("test", "gpu.nvidia.com")
+    return Catalog(slots, kinds, held.__contains__, metrics, LOST.key, AdvertisedFile(str(path)))
 
 
-def catalog(ledger: Records, held: frozenset[str]) -> Catalog:
-    kinds = (GpuKind(Ignored(), Ignored()),)
-    return Catalog(NoGpus(), kinds, held.__contains__, Ignored(), "gpu-lost", recorded=lambda: recorded(ledger))
+def published(one: Catalog) -> dict[str, Device]:
+    return {device.name: device for device in one.refresh()}
 
 
-def test_a_held_gpu_that_was_lost_before_the_start_is_published_with_a_taint_until_it_is_released() -> None:
-    held = {DEVICE}
-    one = catalog(Records(record("a")), held)  # type: ignore[arg-type]
-    for _ in range(2):
-        (device,) = one.refresh()
-        assert device.taints == (Taint("gpu-lost", "lost", "NoSchedule"),)
-        assert device.attributes == {"type": "gpu", "uuid": "GPU-1"}
-    assert one.present == {}
+def test_a_lost_gpu_stays_published_with_a_taint_until_its_claim_releases_it(path: Path) -> None:
+    slots, lost = Slots(1, 2), device_name(gpu(1).pci)
+    held = {lost}
+    one = catalog(slots, path, held)
+    before = published(one)
+    del slots.gpus[1]
+    now = published(one)
+    assert (now[lost].taints, now[lost].attributes) == ((LOST,), before[lost].attributes)
+    assert set(one.present) == {device_name(gpu(2).pci)}
     held.clear()
-    assert one.refresh() == ()
+    assert lost not in published(one)
 
 
-def test_who_only_looked_on_keeps_nothing_published() -> None:
-    assert catalog(Records(record("a", admin=True)), frozenset()).refresh() == ()
+def test_a_gpu_that_nobody_holds_goes_when_it_is_lost_and_comes_back_as_it_was(path: Path) -> None:
+    slots = Slots(1, 2)
+    one = catalog(slots, path, set())
+    before = published(one)
+    del slots.gpus[1]
+    assert len(published(one)) == 1
+    slots.gpus[1] = gpu(1)
+    assert published(one) == before
+
+
+def test_a_gpu_lost_while_no_agent_ran_is_described_as_before_so_that_no_selector_fails_on_it(path: Path) -> None:
+    lost = device_name(gpu(1).pci)
+    before = published(catalog(Slots(1, 2), path, {lost}))
+    now = published(catalog(Slots(2), path, {lost}))
+    assert now[lost].taints == (LOST,)
+    assert (now[lost].attributes, now[lost].capacity) == (before[lost].attributes, before[lost].capacity)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"null", b'{"schema":2}', b'{"schema":1,"devices":[{}]}', b"\xff"]
+)
+def test_what_was_advertised_may_be_unreadable_and_is_written_anew(path: Path, damage: bytes) -> None:
+    lost = device_name(gpu(1).pci)
+    published(catalog(Slots(1, 2), path, {lost}))
+    path.write_bytes(damage)
+    assert lost not in published(catalog(Slots(2), path, {lost}))
+    assert AdvertisedFile(str(path)).recall()

@@ -27,6 +27,8 @@ from dra_driver.model.gpu import Inventory, PciAddress
 from dra_driver.model.record import Effect
 from dra_driver.ports import Journal
 from dra_driver.settings import Settings
+from dra_driver.state.advertised import AdvertisedFile
+from dra_driver.state.advertised import AdvertisedFile
 
 BEFORE = {"mode": "off", "clock": "100"}
 PCI = PciAddress(0x20, 0, 0, 0)
@@ -159,6 +161,7 @@ def build(settings: Settings, hardware: Path | None) -> Parts:
         held=lambda device: bool(parts.ledger.holders(device)),
         telemetry=rooms.telemetry,
         taint_key=f"{settings.driver_name}/gpu-lost",
+        advertised_before=AdvertisedFile(str(settings.ledger_dir.parent / "advertised.json")),
     )
     driver = Driver(settings.node_name, boot_id(parts.host.roots), catalog, rooms)
     keeper = Keeper(driver, rooms, settings.keeper_s, settings.janitor_s, settings.gone_s)
