@@ -36,7 +36,7 @@ unit: .venv/.ready
 	$(PYTHON) -m pytest tests -n 2 -q
 
 e2e: .venv/.ready
-	$(PYTHON) -m pytest e2e/tests -q
+	DRA_E2E_LIVE=1 $(PYTHON) -m pytest e2e/tests tests/cluster/test_traces.py -q
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench
