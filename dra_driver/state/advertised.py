@@ -18,6 +18,7 @@ from dra_driver.model.gpu import PciAddress
 log = logging.getLogger(__name__)
 
 _SCHEMA = 1
+_SWEEP_OLDER_THAN_S = 60.0  # younger ones may be a live writer's in another instance
 
 
 class AdvertisedFile:
@@ -28,8 +29,11 @@ class AdvertisedFile:
         self._written: bytes | None = None
 
     def recall(self) -> Mapping[str, Device]:
+        doing = "recalling the devices that were advertised last"
         try:
-            data = files.read(self._path, "recalling the devices that were advertised last")
+            directory, _, name = self._path.rpartition("/")
+            files.sweep(directory, name, doing, older_than_s=_SWEEP_OLDER_THAN_S)
+            data = files.read(self._path, doing)
             document: dict[str, Any] = json.loads(data) if data else {"schema": _SCHEMA, "devices": []}
             devices = [_device(item) for item in document["devices"]] if document["schema"] == _SCHEMA else []
         except (DriverError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -96,6 +96,7 @@ class Run:
 
     def start(self) -> dict[str, list[str]]:
         """What the agent does before it serves."""
+        self._parts.catalog.refresh()
         swept = recover(self._parts.driver, self._parts.rooms)
         return {"kept": list(swept.kept), "undone": list(swept.undone), "strays": list(swept.stray_specs)}
 

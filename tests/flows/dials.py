@@ -28,7 +28,6 @@ from dra_driver.model.record import Effect
 from dra_driver.ports import Journal
 from dra_driver.settings import Settings
 from dra_driver.state.advertised import AdvertisedFile
-from dra_driver.state.advertised import AdvertisedFile
 
 BEFORE = {"mode": "off", "clock": "100"}
 PCI = PciAddress(0x20, 0, 0, 0)
