@@ -225,7 +225,8 @@ class Driver:
             self._catalog.refresh()
             present = self._catalog.present
         holders = {result.device: self._other_holders(result.device, claim.ref.uid) for result in claim.results}
-        absent = {result.device: self._catalog.why_absent(result.device) for result in claim.results}
+        missing = [result.device for result in claim.results if result.device not in present]
+        absent = {device: self._catalog.why_absent(device) for device in missing}
         return plan(claim, self._pool, present, decoded, self._rooms.modes, holders, absent)
 
     def _other_holders(self, device: str, uid: str) -> Sequence[str]:

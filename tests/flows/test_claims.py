@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,11 +120,14 @@ def test_all_mistakes_of_all_entries_are_told_at_once(node: FlowNode, agent: Age
 
 
 def test_46_kib_of_configuration_are_read(node: FlowNode, agent: Agent) -> None:
-    limits = {f"GPU-{number:036d}": "1Gi" for number in range(200)}
+    """The API allows 10 KiB an entry and 32 entries."""
+    limits = {f"GPU-{number:036d}": "1Gi" for number in range(196)}
     large = {**GPU_CONFIG, "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": limits}}}
-    foreign = [config({"anything": "x" * 9000}, driver="net.example.com") for _ in range(2)]
+    foreign = [config({"anything": "x" * 10000}, driver="net.example.com") for _ in range(3)]
     others = [config(large, "r1") for _ in range(2)]
-    ref = node.claim(GPU_0, configs=[*foreign, *others, *(config(GPU_CONFIG) for _ in range(28))])
+    configs = [*foreign, *others, *(config(GPU_CONFIG) for _ in range(27))]
+    assert len(json.dumps(configs)) > 46 * 1024
+    ref = node.claim(GPU_0, configs=configs)
     agent.prepare(ref)
     assert node.wholly_prepared(ref, GPU_0)
 
@@ -216,8 +221,6 @@ def test_after_a_driver_upgrade_a_prepared_claim_is_answered_with_the_new_files(
 
 def rename_version(node: FlowNode, library: str, newer: str) -> None:
     """As an installer does: the new file beside the old one, the links moved, the old one removed."""
-    from pathlib import Path
-
     old, new = Path(library), Path(newer)
     new.write_bytes(old.read_bytes())
     for link in old.parent.iterdir():

@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dra_driver.app import build
+from dra_driver.app import Parts, build
 from dra_driver.core.recovery import recover
 from dra_driver.model.claim import ClaimRef
 from dra_driver.settings import load
@@ -162,6 +163,18 @@ def test_a_damaged_record_whose_gpu_does_not_answer_goes_on_blocking_it(node: Fl
         assert node.wholly_prepared(ref, GPU_0)
 
 
+@contextmanager
+def parts_of(node: FlowNode) -> Iterator[Parts]:
+    """The parts of an agent that nobody has started."""
+    parts = build(load({**node.settings, "keeper_s": "600"}, {}))
+    try:
+        yield parts
+    finally:
+        parts.host.hardware.stop()
+        parts.events.stop()
+        parts.api.close()
+
+
 def test_a_damaged_record_that_cannot_be_rebuilt_does_not_list_all_claims_again_and_again(
     node: FlowNode, api: StubApi
 ) -> None:
@@ -170,17 +183,23 @@ def test_a_damaged_record_that_cannot_be_rebuilt_does_not_list_all_claims_again_
         agent.prepare(ref)
     cut_off(node.record_path(ref))
     node.machine.lose_gpu(0)
-    parts = build(load({**node.settings, "keeper_s": "600"}, {}))
-    try:
+    with parts_of(node) as parts:
         recover(parts.driver, parts.rooms)
         for _ in range(5):
             parts.keeper.rebuild()
-    finally:
-        parts.host.hardware.stop()
-        parts.events.stop()
-        parts.api.close()
     assert api.count("GET", "/resourceclaims\\?") == 1
     assert node.holders() == {GPU_0: [ref.uid]}
+
+
+def test_a_damaged_record_that_is_unprepared_while_the_keeper_looks_its_claim_up_is_not_rebuilt(node: FlowNode) -> None:
+    ref = node.claim(GPU_0)
+    with parts_of(node) as parts:
+        parts.driver.prepare(ref)
+        cut_off(node.record_path(ref))
+        assert parts.ledger.find(ref.uid) is None
+        parts.driver.unprepare(ref)
+        parts.driver.rebuild(ref)
+    assert node.nothing_left()
 
 
 def test_a_damaged_record_is_unprepared_like_any_other(node: FlowNode, agent: Agent) -> None:

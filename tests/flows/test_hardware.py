@@ -159,6 +159,7 @@ def test_a_gpu_lost_while_the_agent_was_away_keeps_its_claim_and_is_said(node: F
     with Agent(node) as agent:
         assert node.wholly_prepared(ref, GPU_0)
         assert "does not answer" in agent.refused(ref)
+        eventually(lambda: two(node) == {GPU_0: [LOST], GPU_1: []})
         [message] = eventually(lambda: node.events(ref, "PreparedClaimNotConfirmed"))
         assert GPU_0 in message
         node.machine.return_gpu(0)
