@@ -58,7 +58,7 @@ def test_nothing_is_written_while_nothing_changes(space: Space) -> None:
     space.run("pod")
     writes = space.on.writes()
     assert writes
-    stays("no slice is written", lambda: space.on.writes() == writes, 7)
+    stays("no slice is written", lambda: space.on.writes() == writes, 5)
 
 
 @pytest.mark.once

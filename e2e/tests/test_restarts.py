@@ -142,8 +142,8 @@ def test_a_damaged_record_is_set_aside_and_its_claim_rebuilt(space: Space) -> No
 
 def test_an_api_server_restart_is_not_noticed_by_running_pods_and_later_ones_get_gpus(space: Space) -> None:
     space.run("pod", A100)
-    space.on.cluster.stop("apiserver")
-    space.on.cluster.start("apiserver")
+    with space.api_server_away():
+        pass
     space.run("later", A100)
     assert space.gpus_now("pod").isdisjoint(space.gpus("later"))
     until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
@@ -156,12 +156,9 @@ def test_a_gpu_is_given_back_while_the_api_server_is_away(space: Space) -> None:
     space.running("pod")
     space.gpus("pod")
     space.delete("pod", "pod", "--wait=false")
-    space.on.cluster.stop("apiserver")
-    try:
+    with space.api_server_away():
         assert len(space.records("node-b")) == 1
         until("the record to go", lambda: not space.records("node-b"), 60)
-    finally:
-        space.on.cluster.start("apiserver")
     until("the pod to go", lambda: space.on.pod("pod", space.name) is None, 60)
 
 
