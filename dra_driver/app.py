@@ -104,7 +104,7 @@ def build(settings: Settings) -> Parts:
         modes={mode.strategy: mode for mode in modes},
         decode=decode_config,
     )
-    driver = Driver(settings.node_name, boot_id(machine.roots), catalog, rooms)
+    driver = Driver(settings.node_name, boot_id(machine.roots), catalog, rooms, settings.handover_s)
     kubelet_dir = Path(settings.kubelet_dir)
     servers = KubeletServers(
         settings.driver_name,

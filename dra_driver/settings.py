@@ -42,6 +42,7 @@ class Settings:
     keeper_s: float
     janitor_s: float
     gone_s: float
+    handover_s: float
     nvml_timeout_s: float
     log_level: str
     log_format: str
@@ -196,6 +197,14 @@ TABLE: tuple[Row, ...] = (
         "600",
         "how long a claim must be gone before it is undone without the kubelet's asking",
         _seconds(0, 86400),
+        "s",
+    ),
+    Row(
+        "handover_s",
+        "2",
+        "how long preparing waits for another claim to let go of its GPU: after a forced delete that is a moment, while "
+        "the kubelet would ask again only after 10 s",
+        _seconds(0, 20),
         "s",
     ),
     Row(

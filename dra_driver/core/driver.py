@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import Decoder, decode_all
-from dra_driver.core.plan import Group, plan
+from dra_driver.core.plan import Group, StillHeld, plan
 from dra_driver.core.turns import Turns
 from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
@@ -32,6 +32,9 @@ T = TypeVar("T")
 # All waiting of one call together. Below the kubelet's deadline of 45 s, so that it gets our reason instead of its own
 # timeout; and so that a call that it has given up has failed by then, or holds locks that keep the next one waiting.
 CALL_TIMEOUT_S = 40.0
+
+# How often it is looked at whether another claim has let go; a look costs one GET and less than a millisecond.
+HANDOVER_LOOK_S = 0.2
 
 _RESULTS: Mapping[type[DriverError], str] = {RetryLater: "retry", GiveUp: "give_up", TellUser: "tell_user"}
 
@@ -54,8 +57,10 @@ class Rooms:
 class Driver:
     """Implements `ports.NodeService`."""
 
-    def __init__(self, pool: str, boot_id: str, catalog: Catalog, rooms: Rooms) -> None:
+    def __init__(self, pool: str, boot_id: str, catalog: Catalog, rooms: Rooms, handover_s: float = 0.0) -> None:
+        """`handover_s` is how long a prepare waits for another claim to let go of a device."""
         self._pool = pool
+        self._handover_s = handover_s
         self._boot_id = boot_id
         self._catalog = catalog
         self._rooms = rooms
@@ -70,7 +75,7 @@ class Driver:
         def act() -> Sequence[PreparedDevice]:
             until = time.monotonic() + CALL_TIMEOUT_S
             with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"preparing {ref}"):
-                return self._prepare(ref, until)
+                return self._prepare_when_free(ref, until)
 
         return self._observed("prepare", ref, act)
 
@@ -143,6 +148,18 @@ class Driver:
             lives.append((prepared, live))
         self._write_spec(record.ref.uid, lives)
         return record.devices
+
+    def _prepare_when_free(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
+        """Waits for another claim to let go, holding no device meanwhile: the pod of a forced delete goes a moment later
+        than its claim, and what is refused is asked for again only after 10 s or more."""
+        patient_until = time.monotonic() + self._handover_s
+        while True:
+            try:
+                return self._prepare(ref, until)
+            except StillHeld:
+                if time.monotonic() >= patient_until:
+                    raise
+                time.sleep(HANDOVER_LOOK_S)
 
     def _prepare(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
         ledger = self._rooms.ledger

@@ -12,6 +12,10 @@ from dra_driver.model.errors import GiveUp, RetryLater, TellUser
 from dra_driver.ports import SharingMode
 
 
+class StillHeld(RetryLater):
+    """Another claim holds one of the devices; it may let go at any moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
     result: AllocationResult
@@ -68,7 +72,7 @@ def plan(
                 "see what it has with `dra-driver devices`; delete the pod so that another device is allocated",
             )
         if not result.admin_access and holders.get(result.device):
-            raise RetryLater(
+            raise StillHeld(
                 doing,
                 f"device {result.device} is still prepared for {', '.join(holders[result.device])}",
                 "wait until the kubelet has unprepared that claim; if its pod is gone for good, restart the kubelet",

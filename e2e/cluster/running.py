@@ -92,6 +92,14 @@ class RunningCluster:
     def stop(self, part: Part) -> None:
         if daemon := self._machine.daemon(part):
             daemon.kill()
+        # A killed process of many threads may listen for a moment yet, and the next one would find its port taken.
+        port = control_plane.PORT[part]
+        wait(
+            f"port {port} to be free",
+            lambda: not network.listens(self._machine.pid, port),
+            20,
+            lambda: f"{part} was killed",
+        )
 
     def start(self, part: Part) -> None:
         options, directory = self._options, self._machine.directory

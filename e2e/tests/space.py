@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from e2e.cluster import Process
 from e2e.installation import Installation, until
@@ -160,21 +158,8 @@ class Space:
     @contextmanager
     def api_server_away(self) -> Iterator[None]:
         """SIGKILL to the API server, and another one afterwards."""
-        server = urlsplit(self.on.cluster.server)
-
-        def refuses() -> bool:
-            try:
-                socket.create_connection((server.hostname, server.port), 1).close()
-            except ConnectionRefusedError:
-                return True
-            except OSError:
-                return False
-            return False
-
         self.on.cluster.stop("apiserver")
         try:
-            # A killed process of many threads may listen for a moment yet, and the next one would find its port taken.
-            until("the port of the API server to be free", refuses, 20)
             yield
         finally:
             self.on.cluster.start("apiserver")

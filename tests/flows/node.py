@@ -38,6 +38,7 @@ class FlowNode:
             "run_dir": str(directory / "run"),
             "rescan_s": "1",
             "keeper_s": "0.05",
+            "handover_s": "0",
         }
 
     @property

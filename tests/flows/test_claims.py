@@ -81,6 +81,24 @@ def test_a_device_that_is_still_prepared_for_another_claim_waits_until_it_is_fre
     assert node.wholly_prepared(second, GPU_0, GPU_1)
 
 
+def test_a_device_that_is_let_go_a_moment_later_is_waited_for_instead_of_refused(node: FlowNode) -> None:
+    """After a forced delete the kubelet unprepares the old claim just after it asked for the new one, and what is refused it
+    asks for again only after 10 s or more."""
+    node.settings["handover_s"] = "20"
+    with Agent(node) as agent:
+        first, second = node.claim(GPU_0), node.claim(GPU_0)
+        agent.prepare(first)
+        answers: list[str] = []
+        waiting = threading.Thread(target=lambda: answers.append(agent.prepare(second)))  # type: ignore[func-returns-value]
+        asked = node.api.count("GET", second.name)
+        waiting.start()
+        eventually(lambda: node.api.count("GET", second.name) >= asked + 2)
+        agent.unprepare(first)
+        waiting.join(10)
+        assert len(answers) == 1
+        assert node.wholly_prepared(second, GPU_0)
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
