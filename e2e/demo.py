@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dra_driver.cli.table import print_table
@@ -47,7 +48,7 @@ def down(cluster: Cluster) -> int:
 def up(cluster: Cluster) -> int:
     begin = time.monotonic()
     cluster.up()
-    installation = Installation(cluster, MACHINES)
+    installation = Installation(cluster, MACHINES, http_address="0.0.0.0:9400", rescan_s="5")
     title("The driver: one agent per node over a simulated machine, each as its own service account")
     installation.install()
     for node, machine in MACHINES.items():
@@ -67,6 +68,11 @@ def up(cluster: Cluster) -> int:
     print(f"  alias kubectl={cluster.kubectl}")
     print(
         "  kubectl get resourceslices; kubectl get pods,resourceclaims -A -o wide; kubectl exec one-gpu -- nvidia-smi"
+    )
+    node_b = cluster.nodes["node-b"]
+    print(f"  curl http://{node_b.address}:9400/metrics; the same with /readyz and /healthz")
+    print(
+        f"  {Path(sys.executable).parent}/dra-driver simulate {installation.simulation('node-b')} lose 0   (and then: return 0)"
     )
     print(f"  agents' logs: {' '.join(str(agent.log) for agent in installation.agents.values())}")
     print("  make demo-down")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "deploy" / "manifests"
 EXAMPLES = ROOT / "deploy" / "examples"
 DRIVER = "gpu.nvidia.com"
+SERVICE_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 # There is no registry here: what the examples call ubuntu is this image of the test cluster.
 TEST_IMAGE = "e2e/busybox:1"
 EXAMPLE_IMAGE = "ubuntu:24.04"
@@ -59,9 +61,11 @@ def documents(text: str) -> list[dict[str, Any]]:
 class Installation:
     """`machines` maps node names to simulated machines."""
 
-    def __init__(self, cluster: Cluster, machines: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
+        """`settings` are those of all agents, by name."""
         self.cluster = cluster
         self.machines = machines
+        self._settings = settings
         self.agents: dict[str, Process] = {}
 
     def install(self) -> None:
@@ -79,24 +83,20 @@ class Installation:
     def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
         """Starts the agent of a node with its own, node-bound token; `settings` are more settings by name. Waits until it
         has published, and the kubelet has registered it: a pod that comes sooner is tried again only after 10 to 15 s."""
-        token = until("the service account", lambda: self._token(node), 30)  # the ServiceAccount may be a moment old
-        kubeconfig = self.cluster.write_kubeconfig(self.cluster.directory / f"agent-{node}.kubeconfig", token)
         flags = {
             "node_name": node,
-            "kubeconfig": str(kubeconfig),
             "machine": self.machines[node],
             "simulation_dir": str(self.simulation(node)),
-            "keeper_s": "1",
-            "rescan_s": "2",
-            "log_level": "debug",
+            **self._settings,
             **settings,
         }
         argv = [sys.executable, "-m", "dra_driver.cli.main", "agent"]
         for setting, value in flags.items():
             argv += ["--" + setting.replace("_", "-"), value]
+        environment = self.credentials(node)
         log = self.cluster.nodes[node].logs / f"{name}.log"
         begin = log.stat().st_size if log.exists() else 0
-        process = self.cluster.nodes[node].start(argv, name=name, cwd=ROOT)
+        process = self.cluster.nodes[node].start(argv, environment, name=name, cwd=ROOT)
         if name == "agent":
             self.agents[node] = process
         if wait:
@@ -104,6 +104,16 @@ class Installation:
             until(f"the agent of {node}", lambda: self._alive(process) and registered in log.read_bytes()[begin:], 60)
             until(f"slices of {node}", lambda: self.slices(node), 30)
         return process
+
+    def credentials(self, node: str) -> dict[str, str]:
+        """Puts a token of the driver's service account, bound to the node, where a pod has it; the variables of a pod."""
+        token = until("the service account", lambda: self._token(node), 30)  # the ServiceAccount may be a moment old
+        secrets = self.cluster.nodes[node].path(SERVICE_ACCOUNT)
+        secrets.mkdir(parents=True, exist_ok=True)
+        for name, content in (("token", token), ("ca.crt", self.cluster.ca.read_text())):
+            (secrets / name).write_text(content)
+        api = urlsplit(self.cluster.server)
+        return {"KUBERNETES_SERVICE_HOST": str(api.hostname), "KUBERNETES_SERVICE_PORT": str(api.port)}
 
     def _token(self, node: str) -> str | None:
         try:

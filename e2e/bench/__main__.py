@@ -182,7 +182,7 @@ def run(cluster: Cluster, arguments: argparse.Namespace) -> None:
     manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "deviceclasses.yaml")
     installation.apply(*(item for manifest in manifests for item in documents(manifest.read_text())))
     claims.namespace(cluster)
-    agent = Agent(cluster, NODE, "dgx-h100")
+    agent = Agent(installation, NODE, "dgx-h100")
     agent.settle()
     bench = Bench(cluster, agent, arguments.rounds)
     try:

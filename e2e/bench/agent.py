@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import grpc
 
 from api.proto.pb import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_driver.model.claim import ClaimRef
-from e2e.cluster import Cluster, ClusterError, Process
-from e2e.installation import DRIVER, ROOT
+from e2e.cluster import ClusterError, Process
+from e2e.installation import DRIVER, ROOT, Installation
 
-SERVICE_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 SIMULATION = "/run/simulation"
 
 
 class Agent:
     """Its ledger and CDI specs lie on the node's /run, a tmpfs; its credentials are where a pod has them."""
 
-    def __init__(self, cluster: Cluster, node: str, machine: str) -> None:
-        self._cluster = cluster
-        self._node = cluster.nodes[node]
+    def __init__(self, installation: Installation, node: str, machine: str) -> None:
+        self._cluster = installation.cluster
+        self._node = self._cluster.nodes[node]
         self._machine = machine
+        self._environment = installation.credentials(node)
         self._process: Process | None = None
 
     @property
@@ -36,11 +34,7 @@ class Agent:
         return ["--node-name", self._node.name, "--machine", self._machine, "--simulation-dir", SIMULATION]
 
     def settle(self) -> None:
-        """Credentials, the simulated machine and the agent's bytecode, as an image and a pod have them at the start."""
-        secrets = self._node.path(SERVICE_ACCOUNT)
-        secrets.mkdir(parents=True, exist_ok=True)
-        (secrets / "token").write_text(self._cluster.service_account_token("dra-driver", "dra-driver", self._node.name))
-        shutil.copy(self._cluster.ca, secrets / "ca.crt")
+        """The simulated machine and the agent's bytecode: a real node has the one, an image the other."""
         made = self._run("simulate", SIMULATION, "create", self._machine, "--seed", self._node.name)
         if made.wait(60):
             raise ClusterError(f"making the simulated machine: see {made.log}")
@@ -92,12 +86,7 @@ class Agent:
             raise ClusterError(f"the agent ended: see {self._node.logs}/agent.log")
 
     def _run(self, *verb: str) -> Process:
-        api = urlsplit(self._cluster.server)
-        environment = {
-            "KUBERNETES_SERVICE_HOST": str(api.hostname),
-            "KUBERNETES_SERVICE_PORT": str(api.port),
-            "PYTHONDONTWRITEBYTECODE": "",  # an image has bytecode; here the first start writes it
-        }
+        environment = {**self._environment, "PYTHONDONTWRITEBYTECODE": ""}  # the first start writes the bytecode
         argv = [sys.executable, "-m", "dra_driver.cli.main", *verb]
         return self._node.start(argv, environment, name=verb[0], cwd=ROOT)
 

@@ -78,7 +78,8 @@ def cluster(release: str, been_up: set[str], request: pytest.FixtureRequest) -> 
 
 @pytest.fixture(scope="session")
 def installation(cluster: Cluster) -> Installation:
-    made = Installation(cluster, MACHINES)
+    # Quicker than the defaults: tests wait for what the agent looks at now and then.
+    made = Installation(cluster, MACHINES, keeper_s="1", rescan_s="2", log_level="debug")
     made.install()
     return made
 
