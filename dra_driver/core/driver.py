@@ -17,7 +17,7 @@ from typing import TypeVar
 from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import Decoder, decode_all
 from dra_driver.core.plan import Group, StillHeld, plan
-from dra_driver.core.turns import Turns
+from dra_driver.core.turns import Interpreter, Turns
 from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.device import LiveDevice, PreparedDevice
@@ -65,6 +65,7 @@ class Driver:
         self._catalog = catalog
         self._rooms = rooms
         self._turns = Turns()
+        self._interpreter = Interpreter()
         self._owners: Mapping[str, Undoes] = {
             CDI: CdiEffects(rooms.cdi),
             **{f"kind:{name}": kind for name, kind in rooms.kinds.items()},
@@ -174,7 +175,7 @@ class Driver:
             claim = Claim(record.ref, record.results)
         wanted = frozenset(result.device for result in claim.results)
         for _ in range(3):
-            with ledger.lock(wanted, _left(until)):
+            with ledger.lock(wanted, _left(until)), self._interpreter.turn():
                 record = ledger.find(ref.uid)
                 if not _devices(record) <= wanted:
                     wanted |= _devices(record)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from dra_driver.model.claim import ClaimRef
 from dra_driver.model.errors import DriverError
@@ -18,10 +17,6 @@ logger = logging.getLogger(__name__)
 
 # The kubelet gives a call up after 45 s. An answer that comes before that can still tell the user what is slow.
 LONGEST_WAIT_S = 40.0
-# The claims of a call overlap the API server's part of one with our part of another. More threads than this only fight for
-# the interpreter (measured: 8 claims in 3 threads take 8 ms, in 8 threads 10) - until one claim is slow for its own reasons.
-LANES = 3
-PATIENCE_S = 0.05
 
 T = TypeVar("T")
 
@@ -36,25 +31,6 @@ class Failed:
     error: str
 
 
-class _Call(Generic[T]):
-    """The claims of one call: those that nobody has taken up yet, and where each answer will be."""
-
-    def __init__(self, refs: Mapping[str, ClaimRef]) -> None:
-        self.waiting = deque(refs.values())
-        self.futures: dict[str, Future[Done[T] | Failed]] = {uid: Future() for uid in refs}
-
-    def take(self) -> ClaimRef | None:
-        try:
-            return self.waiting.popleft()
-        except IndexError:
-            return None
-
-    def refuse(self) -> None:
-        """Answers those that have not begun."""
-        while (ref := self.take()) is not None:
-            self.futures[ref.uid].set_result(Failed(f"{ref}: the driver is stopping; the kubelet asks again"))
-
-
 class ClaimCalls:
     """`workers` bounds how many claims of calls with several claims are worked on at once; threads are made on demand.
     `log_place` completes "the traceback is in ..." for the reader of a pod event."""
@@ -65,7 +41,6 @@ class ClaimCalls:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._running: dict[object, str] = {}
-        self._calls: set[_Call[Any]] = set()
 
     def each(
         self, verb: str, refs: Iterable[ClaimRef], act: Callable[[ClaimRef], T], budget_s: float
@@ -78,30 +53,12 @@ class ClaimCalls:
         by_uid = {ref.uid: ref for ref in refs}
         if len(by_uid) == 1:
             return {uid: self._one(verb, ref, act) for uid, ref in by_uid.items()}
-        call: _Call[T] = _Call(by_uid)
-        with self._lock:
-            self._calls.add(call)
         try:
-            self._work(call, verb, act, budget_s)
-        finally:
-            with self._lock:
-                self._calls.discard(call)
-        return {uid: _answer(verb, by_uid[uid], future, budget_s) for uid, future in call.futures.items()}
-
-    def _work(self, call: _Call[T], verb: str, act: Callable[[ClaimRef], T], budget_s: float) -> None:
-        def lane() -> None:
-            while (ref := call.take()) is not None:
-                call.futures[ref.uid].set_result(self._one(verb, ref, act))
-
-        try:
-            for _ in range(min(LANES, len(call.waiting))):
-                self._pool.submit(lane)
-            wait(call.futures.values(), timeout=min(PATIENCE_S, budget_s))
-            for _ in range(len(call.waiting)):  # somebody is slow: from here on no claim waits for another
-                self._pool.submit(lane)
+            futures = {uid: self._pool.submit(self._one, verb, ref, act) for uid, ref in by_uid.items()}
         except RuntimeError:  # the pool has been stopped
-            call.refuse()
-        wait(call.futures.values(), timeout=max(budget_s - PATIENCE_S, 0))
+            return {uid: _stopping(verb, ref) for uid, ref in by_uid.items()}
+        wait(futures.values(), timeout=budget_s)
+        return {uid: _answer(verb, by_uid[uid], future, budget_s) for uid, future in futures.items()}
 
     @property
     def running(self) -> list[str]:
@@ -117,10 +74,6 @@ class ClaimCalls:
     def stop(self) -> None:
         """Takes no more claims; those that have not begun are answered as failed. Does not wait for running ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            calls = list(self._calls)
-        for call in calls:
-            call.refuse()
 
     def _one(self, verb: str, ref: ClaimRef, act: Callable[[ClaimRef], T]) -> Done[T] | Failed:
         fields = {"claim": f"{ref.namespace}/{ref.name}", "claim_uid": ref.uid}
@@ -147,4 +100,8 @@ class ClaimCalls:
 def _answer(verb: str, ref: ClaimRef, future: Future[Done[T] | Failed], waited_s: float) -> Done[T] | Failed:
     if not future.done():
         return Failed(f"{verb} {ref}: not finished after {waited_s:.0f} s; it goes on, and the kubelet asks again")
-    return future.result()
+    return _stopping(verb, ref) if future.cancelled() else future.result()
+
+
+def _stopping(verb: str, ref: ClaimRef) -> Failed:
+    return Failed(f"{verb} {ref}: the driver is stopping; the kubelet asks again")
