@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dra_driver.hardware import driver_tables as tables
 from dra_driver.hardware import library_cache, sysfs
@@ -37,6 +37,7 @@ class _Found:
     dev_seen: str  # that `dev` as this process sees it
     watched: tuple[str, ...]
     signature: tuple[object, ...]
+    of_gpu: dict[tuple[PciAddress, int], ContainerEdits] = field(default_factory=dict)
 
 
 class NvidiaDriverFiles:
@@ -70,6 +71,12 @@ class NvidiaDriverFiles:
         """The runtime stats the nodes itself: numbers written here would outlive a driver reload. TellUser when there is
         no driver. Where the nodes are is known from the last `common_edits`."""
         found = self._found or self._current()
+        edits = found.of_gpu.get((pci, minor))
+        if edits is None:
+            found.of_gpu[pci, minor] = edits = self._gpu_edits(found, pci, minor)
+        return edits
+
+    def _gpu_edits(self, found: _Found, pci: PciAddress, minor: int) -> ContainerEdits:
         drm = sysfs.dri_nodes(self._roots, pci)
         drm = tuple(name for name in drm if os.path.exists(os.path.join(found.dev_seen, "dri", name)))
         names = (f"nvidia{minor}", *(f"dri/{name}" for name in drm))
@@ -105,7 +112,7 @@ class NvidiaDriverFiles:
         watched = (
             *(below(root.seen, path) for path in installation.watched),
             *(below(self._host_root, path) for path in (*library_cache.CANDIDATES, self._cdi_hook) if path),
-            *(os.path.join(dev_seen, name) for name in tables.CONTROL_NODES),
+            *(os.path.join(dev_seen, name) for name in (*tables.CONTROL_NODES, "dri")),
         )
         signature = _signature(watched)
         if find_installation(root.seen, firmware) != installation:

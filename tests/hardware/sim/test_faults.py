@@ -78,12 +78,12 @@ def test_a_failure_on_all_calls_does_not_strike_twice_in_one_look_up(nvml, h100)
 
 def test_a_slow_gpu_is_slow_alone(nvml, h100) -> None:
     zero, one = (nvml.nvmlDeviceGetHandleByIndex(i) for i in (0, 1))
-    elsewhere(h100, "delay", "0.2", "--gpu", "1")
+    elsewhere(h100, "delay", "1", "--gpu", "1")
     started = time.monotonic()
     nvml.nvmlDeviceGetUUID(zero)
     middle = time.monotonic()
     nvml.nvmlDeviceGetUUID(one)
-    assert middle - started < 0.2 <= time.monotonic() - middle
+    assert middle - started < 1 <= time.monotonic() - middle
 
 
 def test_a_hanging_call_returns_when_it_is_healed_and_others_go_on(nvml, h100) -> None:
