@@ -45,8 +45,12 @@ LOOKING = tuple(row for row in TABLE if row.name in _LOOKING)
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the answer is no (invalid files, no GPU driver), 2 wrong usage or settings."""
     given = list(sys.argv[1:] if argv is None else argv)
+    return _finished(lambda: _run(given))
+
+
+def _run(given: list[str]) -> int:
     if given[:1] == ["simulate"]:  # a command line of its own, with its own --help
-        return _finished(lambda: _verb("simulate").run(given[1:]))
+        return int(_verb("simulate").run(given[1:]))
     parser, verbs = _parser()
     if not given:
         parser.print_help(sys.stderr)
@@ -60,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(given)
     if unknown:
         verbs[arguments.verb].error(f"unknown argument {unknown[0]}; see `dra-driver {arguments.verb} --help`")
-    return _finished(lambda: _verb(arguments.verb).run(arguments))
+    return int(_verb(arguments.verb).run(arguments))
 
 
 def _verb(name: str) -> Any:
@@ -69,8 +73,10 @@ def _verb(name: str) -> Any:
 
 def _finished(act: Callable[[], int]) -> int:
     try:
-        status = act()
-        sys.stdout.flush()  # here, where a reader that has gone away is still noticed
+        try:
+            return act()
+        finally:
+            sys.stdout.flush()  # here, where a reader that has gone away is still noticed; --help ends by an exception
     except (DriverError, SimulationError) as error:
         print(f"dra-driver: {error}", file=sys.stderr)
         return 2
@@ -83,7 +89,6 @@ def _finished(act: Callable[[], int]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return status
 
 
 def _drop_output() -> None:
