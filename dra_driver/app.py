@@ -22,8 +22,9 @@ from dra_driver.cdi.store import FileCdiStore
 from dra_driver.controller.publisher import SlicePublisher
 from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import EXCLUSIVE, ConfigRefusal, DecodedConfig
-from dra_driver.core.driver import Driver, Rooms
+from dra_driver.core.driver import Driver
 from dra_driver.core.recovery import Keeper, recover
+from dra_driver.core.rooms import Rooms
 from dra_driver.hardware.sysfs import boot_id
 from dra_driver.host import Host, host
 from dra_driver.kinds.gpu import GpuKind

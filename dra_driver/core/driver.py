@@ -1,29 +1,26 @@
 """Prepare and unprepare: the one way up, and the call of the one way down (`undo`).
 
-Intent goes on record before each effect; the record is READY only when everything is there. No state is kept in
-memory: the ledger's files are the truth, so a kill at any instruction loses nothing, and two instances of the agent
+Decides by the record, under the locks of the claim's devices; `preparation` does it. No state is kept in memory: the ledger's files are the truth, so a kill at any instruction loses nothing, and two instances of the agent
 (an upgrade) see each other's work. Device locks are held for one claim's devices only.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from dra_driver.core.catalog import Catalog
-from dra_driver.core.configs import Decoder, decode_all
-from dra_driver.core.plan import Group, StillHeld, plan
+from dra_driver.core.plan import StillHeld
+from dra_driver.core.preparation import Preparation
+from dra_driver.core.rooms import Rooms
 from dra_driver.core.turns import Interpreter, Turns
-from dra_driver.core.undo import CDI, CdiEffects, LedgerJournal, Undoes, undo
-from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
-from dra_driver.model.device import LiveDevice, PreparedDevice
+from dra_driver.core.undo import CDI, CdiEffects, Undoes, undo
+from dra_driver.model.claim import Claim, ClaimRef
+from dra_driver.model.device import PreparedDevice
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
-from dra_driver.model.record import ClaimRecord, DamagedRecord, Effect, Phase
-from dra_driver.ports import CdiStore, Claims, DriverFiles, Events, Kind, Ledger, SharingMode, Telemetry
+from dra_driver.model.record import ClaimRecord, DamagedRecord, Phase
 
 log = logging.getLogger(__name__)
 
@@ -39,21 +36,6 @@ HANDOVER_LOOK_S = 0.2
 _RESULTS: Mapping[type[DriverError], str] = {RetryLater: "retry", GiveUp: "give_up", TellUser: "tell_user"}
 
 
-@dataclass(frozen=True)
-class Rooms:
-    """What the driver needs of the others, by port."""
-
-    claims: Claims
-    ledger: Ledger
-    cdi: CdiStore
-    files: DriverFiles
-    events: Events
-    telemetry: Telemetry
-    kinds: Mapping[str, Kind]
-    modes: Mapping[str, SharingMode]
-    decode: Decoder
-
-
 class Driver:
     """Implements `ports.NodeService`."""
 
@@ -62,7 +44,6 @@ class Driver:
         self._pool = pool
         self._handover_s = handover_s
         self._boot_id = boot_id
-        self._catalog = catalog
         self._rooms = rooms
         self._turns = Turns()
         self._interpreter = Interpreter()
@@ -71,6 +52,7 @@ class Driver:
             **{f"kind:{name}": kind for name, kind in rooms.kinds.items()},
             **{f"sharing:{strategy}": mode for strategy, mode in rooms.modes.items()},
         }
+        self._preparation = Preparation(pool, boot_id, catalog, rooms, self._owners)
 
     def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
         def act() -> Sequence[PreparedDevice]:
@@ -123,7 +105,7 @@ class Driver:
         with self._rooms.ledger.lock(_devices(record), 5.0):  # whoever is at it now writes the spec, too
             if self._rooms.ledger.find(record.ref.uid) != record:
                 return False
-            self._confirm(record)
+            self._preparation.confirm(record)
             return True
 
     def is_ready(self, record: ClaimRecord) -> bool:
@@ -133,22 +115,6 @@ class Driver:
     def is_interrupted(self, record: ClaimRecord) -> bool:
         """Begun since the last boot and not finished; whether somebody is still at it, only its devices' locks say."""
         return record.phase is Phase.STARTED and record.boot_id == self._boot_id
-
-    def _confirm(self, record: ClaimRecord) -> Sequence[PreparedDevice]:
-        """Proves that a READY record's devices are there and writes its CDI spec anew from what exists."""
-        lives: list[tuple[PreparedDevice, LiveDevice]] = []
-        for prepared in record.devices:
-            kind = self._rooms.kinds.get(prepared.kind)
-            live = kind.find(prepared.device, prepared.uuid) if kind else None
-            if live is None:
-                raise RetryLater(
-                    f"confirming {record.ref}",
-                    f"its device {prepared.device} ({prepared.uuid}) is prepared, but does not answer any more",
-                    "look at `nvidia-smi` and `dmesg | grep -i xid` on this node; delete the pod to get another device",
-                )
-            lives.append((prepared, live))
-        self._write_spec(record.ref.uid, lives)
-        return record.devices
 
     def _prepare_when_free(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
         """Waits for another claim to let go, holding no device meanwhile: the pod of a forced delete goes a moment later
@@ -181,12 +147,12 @@ class Driver:
                     wanted |= _devices(record)
                     continue
                 if record is not None and self.is_ready(record) and record.results == claim.results:
-                    return self._confirm(record)
+                    return self._preparation.confirm(record)
                 broken = self.broken(ref.uid)
                 if record is not None:
                     undo(record, self._owners, ledger, keep_record=broken is not None)
                 if broken is None:
-                    return self._bring_up(claim)
+                    return self._preparation.bring_up(claim)
                 return self._rebuild(claim, broken)
         why = "another instance of the agent keeps changing its record"
         raise RetryLater(f"preparing {ref}", why, "the kubelet asks again")
@@ -198,7 +164,7 @@ class Driver:
     def _rebuild(self, claim: Claim, broken: DamagedRecord) -> Sequence[PreparedDevice]:
         log.error("%s: its record was damaged, set aside as %s: %s", claim.ref, broken.set_aside, broken.why)
         # A pod may be running on the devices: should this fail, the started record goes on holding them.
-        devices = self._bring_up(claim, keep_record=True)
+        devices = self._preparation.bring_up(claim, keep_record=True)
         log.warning("%s: its record was rebuilt", claim.ref)
         self._rooms.events.warn(
             claim.ref,
@@ -207,89 +173,6 @@ class Driver:
             f"the damaged one is kept in {broken.set_aside}.settled on the node",
         )
         return devices
-
-    def _bring_up(self, claim: Claim, *, keep_record: bool = False) -> Sequence[PreparedDevice]:
-        groups = self._plan(claim)
-        ledger = self._rooms.ledger
-        record = ClaimRecord(
-            ref=claim.ref,
-            phase=Phase.STARTED,
-            boot_id=self._boot_id,
-            results=claim.results,
-            effects=(Effect(CDI, claim.ref.uid),),
-        )
-        ledger.put(record)
-        journal = LedgerJournal(ledger, record)
-        try:
-            lives = [pair for group in groups for pair in self._make_real(claim.ref, group, journal)]
-            order = {id(result): position for position, result in enumerate(claim.results)}
-            lives.sort(key=lambda entry: order[id(entry[0])])
-            pairs = [(prepared, live) for _, prepared, live in lives]
-            self._write_spec(claim.ref.uid, pairs)
-            devices = tuple(prepared for prepared, _ in pairs)
-            ledger.put(dataclasses.replace(journal.record, phase=Phase.READY, devices=devices))
-        except BaseException:
-            try:
-                undo(journal.record, self._owners, ledger, keep_record=keep_record)
-            except DriverError as failure:
-                log.warning("undo is left to the next attempt: %s", failure, extra=_fields(claim.ref))
-            raise
-        return devices
-
-    def _plan(self, claim: Claim) -> tuple[Group, ...]:
-        decoded = decode_all(claim.ref, claim.configs, self._rooms.decode)
-        present = self._catalog.present
-        if any(result.device not in present for result in claim.results):
-            self._catalog.refresh()
-            present = self._catalog.present
-        holders = {result.device: self._other_holders(result.device, claim.ref.uid) for result in claim.results}
-        missing = [result.device for result in claim.results if result.device not in present]
-        absent = {device: self._catalog.why_absent(device) for device in missing}
-        return plan(claim, self._pool, present, decoded, self._rooms.modes, holders, absent)
-
-    def _other_holders(self, device: str, uid: str) -> Sequence[str]:
-        words = []
-        for other in sorted(self._rooms.ledger.holders(device) - {uid}):
-            words.append(self._words(other))
-        return words
-
-    def _words(self, uid: str) -> str:
-        try:
-            record = self._rooms.ledger.find(uid)
-        except DriverError as error:  # of a newer version: it is the other claim's trouble, and holds all the same
-            return f"the claim with UID {uid}, whose record cannot be read ({error.why})"
-        return str(record.ref) if record else f"the claim with UID {uid}, whose record is damaged and being rebuilt"
-
-    def _make_real(
-        self, ref: ClaimRef, group: Group, journal: LedgerJournal
-    ) -> list[tuple[AllocationResult, PreparedDevice, LiveDevice]]:
-        """Makes the devices exist, then shares what exists."""
-        lives = [self._rooms.kinds[member.device.kind].acquire(member.device, journal) for member in group.members]
-        edits = self._rooms.modes[group.config.strategy].apply(lives, group.config.value, ref, journal)
-        made = []
-        for member, live in zip(group.members, lives, strict=True):
-            result = member.result
-            prepared = PreparedDevice(
-                request=result.base_request,
-                pool=result.pool,
-                device=result.device,
-                kind=live.kind,
-                uuid=live.uuid,
-                cdi_ids=(self._rooms.cdi.qualified(ref.uid, result.device, result.share_id),),
-                share_id=result.share_id,
-                admin_access=result.admin_access,
-                sharing_edits=edits,
-            )
-            made.append((result, prepared, live))
-        return made
-
-    def _write_spec(self, uid: str, pairs: Sequence[tuple[PreparedDevice, LiveDevice]]) -> None:
-        common = self._rooms.files.common_edits()
-        devices = {
-            prepared.cdi_ids[0].partition("=")[2]: self._rooms.kinds[live.kind].edits(live) + prepared.sharing_edits
-            for prepared, live in pairs
-        }
-        self._rooms.cdi.write(uid, tuple(devices.items()), common)
 
     def _observed(self, operation: str, ref: ClaimRef, act: Callable[[], T]) -> T:
         begin = time.perf_counter()
@@ -302,7 +185,7 @@ class Driver:
             if not isinstance(error, DriverError):
                 raise  # a bug: logged with its traceback where it is answered
             told = _about(operation, ref, error)
-            log.warning("%s failed: %s", operation, told, extra={**_fields(ref), "seconds": round(seconds, 4)})
+            log.warning("%s failed: %s", operation, told, extra={**ref.fields, "seconds": round(seconds, 4)})
             if isinstance(told, TellUser | GiveUp):
                 self._rooms.events.warn(ref, f"{operation.capitalize()}Refused", str(told))
             if told is error:
@@ -311,7 +194,7 @@ class Driver:
         seconds = time.perf_counter() - begin
         self._rooms.telemetry.claim_done(operation, "ok", seconds)
         devices = [prepared.device for prepared in answer] if isinstance(answer, tuple) else []
-        log.info("%sd", operation, extra={**_fields(ref), "devices": devices, "seconds": round(seconds, 4)})
+        log.info("%sd", operation, extra={**ref.fields, "devices": devices, "seconds": round(seconds, 4)})
         return answer
 
 
@@ -330,7 +213,3 @@ def _about(operation: str, ref: ClaimRef, error: DriverError) -> DriverError:
 
 def _left(until: float) -> float:
     return max(0.0, until - time.monotonic())
-
-
-def _fields(ref: ClaimRef) -> dict[str, object]:
-    return {"claim": f"{ref.namespace}/{ref.name}", "claim_uid": ref.uid}

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from dra_driver.core.driver import Driver, Rooms
+from dra_driver.core.driver import Driver
+from dra_driver.core.rooms import Rooms
 from dra_driver.model.errors import DriverError, GiveUp
 from dra_driver.model.record import ClaimRecord
 

@@ -76,7 +76,6 @@ class ClaimCalls:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _one(self, verb: str, ref: ClaimRef, act: Callable[[ClaimRef], T]) -> Done[T] | Failed:
-        fields = {"claim": f"{ref.namespace}/{ref.name}", "claim_uid": ref.uid}
         token = object()
         with self._lock:
             self._running[token] = f"{verb} {ref}"
@@ -86,7 +85,7 @@ class ClaimCalls:
             return Failed(str(error))  # logged by the service, which knows the devices
         except Exception as error:
             # The one place where everything is caught: the other claims of the call, and the kubelet, need an answer.
-            logger.exception("%s %s failed: bug in the driver", verb, ref, extra=fields)
+            logger.exception("%s %s failed: bug in the driver", verb, ref, extra=ref.fields)
             return Failed(
                 f"{verb} {ref}: bug in the driver ({type(error).__name__}: {error}); "
                 f"the traceback is in {self._log_place}, please report it"

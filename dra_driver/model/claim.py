@@ -18,6 +18,11 @@ class ClaimRef:
     def __str__(self) -> str:
         return f"claim {self.namespace}/{self.name} (UID {self.uid})"
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """What a log line about this claim carries."""
+        return {"claim": f"{self.namespace}/{self.name}", "claim_uid": self.uid}
+
 
 @dataclass(frozen=True, slots=True)
 class AllocationResult:
