@@ -8,6 +8,7 @@ It goes when the control plane's namespace goes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -82,6 +83,9 @@ def connect_node(
     port = f"node{number}"
     # The same MAC after a reboot, so that nobody's neighbour table misleads.
     peer = ("peer", "name", "eth0", "address", _mac(cluster, name), "netns", str(pid))
+    # The kernel takes a dead machine's network apart in its own time: after a quick reboot the old cable may still be there.
+    with contextlib.suppress(ClusterError):
+        _ip("link", "delete", port, inside=control_plane)
     _ip("link", "add", port, "type", "veth", *peer, inside=control_plane)
     _ip("link", "set", port, "master", "br0", "up", inside=control_plane)
     _ip("link", "set", "lo", "up", inside=pid)
