@@ -13,6 +13,12 @@ from dra_driver.ports import ResourceApi
 PAGE = "500"
 
 
+_NEW_POD = "if its pod is still there, delete the pod: a new one gets a claim of its own"
+_API_HEALTH = (
+    "no API server lets that through: look at `kubectl get resourceclaim -o yaml` and at what stands before the server"
+)
+
+
 class Versions(Protocol):
     def version(self) -> str: ...
 
@@ -30,10 +36,12 @@ class ApiClaims:
         try:
             found = self._find(ref)
         except errors.NotFound as error:
-            raise GiveUp(f"reading {ref}", "it does not exist any more") from error
+            raise GiveUp(f"reading {ref}", "it does not exist any more", _NEW_POD) from error
         uid = _text(_mapping(found.get("metadata")), "uid")
         if uid != ref.uid:
-            raise GiveUp(f"reading {ref}", f"it was replaced: the claim of this name now has UID {uid or 'none'}")
+            raise GiveUp(
+                f"reading {ref}", f"it was replaced: the claim of this name now has UID {uid or 'none'}", _NEW_POD
+            )
         return decode(ref, found, self._driver)
 
     def exists(self, ref: ClaimRef) -> bool:
@@ -48,7 +56,7 @@ class ApiClaims:
             raise RetryLater(f"asking whether {ref} still exists", str(error)) from error
         uid = _text(_mapping(found.get("metadata")), "uid")
         if not uid:
-            raise RetryLater(f"asking whether {ref} still exists", "the answer holds no UID")
+            raise RetryLater(f"asking whether {ref} still exists", "the answer holds no UID", _API_HEALTH)
         return uid == ref.uid
 
     def find(self, uid: str) -> ClaimRef | None:
@@ -69,7 +77,11 @@ class ApiClaims:
 
     def _find(self, ref: ClaimRef) -> dict[str, Any]:
         if not ref.namespace or not ref.name:
-            raise GiveUp(f"reading {ref}", "a claim needs a namespace and a name")
+            raise GiveUp(
+                f"reading {ref}",
+                "a claim needs a namespace and a name",
+                "look at who calls this driver: the kubelet sends both",
+            )
         for again in (True, False):
             path = (
                 f"/apis/resource.k8s.io/{self._versions.version()}"
@@ -101,7 +113,9 @@ def decode(ref: ClaimRef, claim: dict[str, Any], driver: str) -> Claim:
             continue
         parameters = opaque.get("parameters")
         if not isinstance(parameters, dict):
-            raise GiveUp(f"reading {ref}", f"the parameters of a configuration for {driver} are no JSON object")
+            raise GiveUp(
+                f"reading {ref}", f"the parameters of a configuration for {driver} are no JSON object", _API_HEALTH
+            )
         requests = tuple(request for request in _list(item.get("requests")) if isinstance(request, str))
         configs.append(OpaqueConfig(_text(item, "source"), requests, parameters))
     return Claim(ref, results, tuple(configs))
@@ -110,7 +124,7 @@ def decode(ref: ClaimRef, claim: dict[str, Any], driver: str) -> Claim:
 def _result(ref: ClaimRef, item: dict[str, Any]) -> AllocationResult:
     request, pool, device = (_text(item, key) for key in ("request", "pool", "device"))
     if not request or not pool or not device:
-        raise GiveUp(f"reading {ref}", "an allocation result lacks request, pool or device")
+        raise GiveUp(f"reading {ref}", "an allocation result lacks request, pool or device", _API_HEALTH)
     return AllocationResult(request, pool, device, item.get("adminAccess") is True, _text(item, "shareID") or None)
 
 

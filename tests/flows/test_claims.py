@@ -15,6 +15,7 @@ from tests.flows.agent import Agent
 from tests.flows.node import CLAIMS, DRIVER, GPU_0, GPU_1, FlowNode
 from tests.kubelet.fake_kubelet import eventually
 
+NEW_POD = "if its pod is still there, delete the pod: a new one gets a claim of its own"
 GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 
 
@@ -31,14 +32,16 @@ def config(parameters: Any, *requests: str, driver: str = DRIVER, source: str = 
 
 def test_a_claim_that_is_gone_is_refused(node: FlowNode, agent: Agent) -> None:
     ref = ClaimRef("00000000-0000-4000-8000-0000000000aa", "default", "gone")
-    assert agent.refused(ref) == f"reading {ref}: it does not exist any more"
+    assert agent.refused(ref) == f"reading {ref}: it does not exist any more; {NEW_POD}"
     assert node.nothing_left()
 
 
 def test_another_claim_of_the_same_name_is_not_taken_for_the_one_that_was_meant(node: FlowNode, agent: Agent) -> None:
     new = node.claim(GPU_0)
     old = ClaimRef("00000000-0000-4000-8000-0000000000aa", new.namespace, new.name)
-    assert agent.refused(old) == f"reading {old}: it was replaced: the claim of this name now has UID {new.uid}"
+    assert (
+        agent.refused(old) == f"reading {old}: it was replaced: the claim of this name now has UID {new.uid}; {NEW_POD}"
+    )
     agent.prepare(new)
     agent.unprepare(old)
     assert node.wholly_prepared(new, GPU_0)
