@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from api.resource.v1beta1 import ConfigMistakesError, decode, json_schema
-
-# Where each kind of object keeps `devices.config`, as a path of keys.
-_CONFIG_PATHS: Mapping[str, tuple[str, ...]] = {
-    "ResourceClaim": ("spec", "devices", "config"),
-    "ResourceClaimTemplate": ("spec", "spec", "devices", "config"),
-    "DeviceClass": ("spec", "config"),
-}
+from api.resource.objects import configurations
+from api.resource.v1beta1 import json_schema
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,9 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
                 continue
             for item in _objects(document):
                 objects += 1
-                for where, parameters in configurations(item, arguments.driver_name):
+                for configuration in configurations(item, arguments.driver_name):
                     checked += 1
-                    mistakes += [f"{name}: {where}{mistake}" for mistake in check(parameters)]
+                    wrong = configuration.mistakes()
+                    mistakes += [f"{name}: {_called(item)} {path}: {sentence}" for path, sentence in wrong]
     for mistake in mistakes:
         print(mistake)
     counts = (_count(len(arguments.files), "file"), _count(objects, "object"), _count(checked, "configuration"))
@@ -81,28 +76,9 @@ def _objects(document: Mapping[str, Any]) -> Sequence[object]:
     return items if isinstance(items, list) else (document,)
 
 
-def configurations(document: object, driver: str) -> Iterator[tuple[str, object]]:
-    """(`Kind/name path.to.parameters`, parameters) of each opaque configuration for `driver`."""
-    path = _CONFIG_PATHS.get(str(document.get("kind"))) if isinstance(document, dict) else None
-    if path is None:
-        return
-    assert isinstance(document, dict)
-    metadata = document.get("metadata")
+def _called(item: object) -> str:
+    """`Kind/name`, as kubectl would."""
+    assert isinstance(item, dict)
+    metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    node: Any = document
-    for key in path:
-        node = node.get(key) if isinstance(node, dict) else None
-    for position, entry in enumerate(node if isinstance(node, list) else ()):
-        opaque = entry.get("opaque") if isinstance(entry, dict) else None
-        if isinstance(opaque, dict) and opaque.get("driver") == driver:
-            where = f"{document['kind']}/{name or '<no name>'} {'.'.join(path)}[{position}].opaque.parameters"
-            yield where, opaque.get("parameters")
-
-
-def check(parameters: object) -> list[str]:
-    """What is wrong, each as a suffix to the path of the parameters."""
-    try:
-        decode(parameters)
-    except ConfigMistakesError as error:
-        return [f".{mistake}" if mistake.path else f": {mistake}" for mistake in error.mistakes]
-    return []
+    return f"{item['kind']}/{name or '<no name>'}"
