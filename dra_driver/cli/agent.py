@@ -20,8 +20,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return run_agent(settings)
-    except DriverError as error:
-        log.error("%s", error)  # noqa: TRY400 - the message says it all
-    except Exception:
-        log.exception("the agent ends: this is a bug, please report it with this line")
+    except* DriverError as failures:  # stopping goes on after the first, so there may be several
+        for error in failures.exceptions:
+            log.error("%s", error)  # noqa: TRY400 - the message says it all
+    except* Exception as bugs:
+        for bug in bugs.exceptions:
+            log.error("the agent ends: this is a bug, please report it with this line", exc_info=bug)  # noqa: TRY400
     return 1

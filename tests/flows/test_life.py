@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -88,6 +89,22 @@ def test_terminated_while_it_starts_it_ends(node: FlowNode, kubelet: Calls) -> N
         agent.terminate()
         assert agent.exit_code() == 0
     assert sockets(node) == []
+
+
+def test_what_cannot_be_removed_at_the_end_is_said_line_by_line_and_is_no_bug(node: FlowNode) -> None:
+    with Process(node) as agent:
+        eventually(agent.is_serving)
+        lock = node.directory / f"kubelet/plugins/{DRIVER}/sockets.lock"
+        lock.unlink()
+        lock.mkdir()
+        agent.terminate()
+        assert agent.exit_code() == 1
+        lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
+    errors = [line for line in lines if line["level"] == "error"]
+    assert len(errors) == 2, "one for each socket"
+    for line in errors:
+        assert line["msg"].startswith(f"opening the lock {lock}: Is a directory; ")
+        assert "exception" not in line
 
 
 def test_killed_and_started_again_with_pods_running_nothing_is_written_and_nothing_changes(
