@@ -89,6 +89,16 @@ CNI = Module(
     stamp=("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={version}",),
 )
 ETCD = Module("etcd", "go.etcd.io/etcd/server/v3")
+# The release of Kubernetes is what `helm template` renders for when it is not told one.
+HELM = Module(
+    "helm",
+    "helm.sh/helm/v3",
+    stamp=(
+        "helm.sh/helm/v3/internal/version.version={version}",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+        f"helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={KUBERNETES.version.split('.')[1]}",
+    ),
+)
 
 
 def _program(module: Module, inner: str) -> Program:
@@ -116,6 +126,7 @@ NODE = (
     _program(CNI, "plugins/meta/portmap"),
 )
 PROGRAMS = CONTROL_PLANE + NODE
+CHART = (_program(HELM, "cmd/helm"),)  # no part of a cluster: built when a chart is rendered or installed
 
 
 def oldest_go() -> str:

@@ -8,12 +8,12 @@ import pytest
 
 from e2e.cluster import ClusterError, build, golang
 from e2e.cluster.golang import Go
-from e2e.cluster.parts import KUBERNETES, PROGRAMS, RUNC, oldest_go, release
+from e2e.cluster.parts import CHART, KUBERNETES, PROGRAMS, RUNC, oldest_go, release
 from e2e.cluster.prerequisites import interpreted
 
 
 def test_every_program_is_a_tool_of_its_module() -> None:
-    for program in PROGRAMS:
+    for program in (*PROGRAMS, *CHART):
         assert program.package in (program.module.directory / "go.mod").read_text().split()
         assert (program.module.directory / "go.sum").exists()
     assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)
