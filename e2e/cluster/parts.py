@@ -49,7 +49,8 @@ class Module:
 
     def key(self, go: str) -> str:
         """Names a directory of finished programs: the same key means the same programs."""
-        parts = (self._text("go.mod"), self._text("go.sum"), *self.flags, str(self.cgo), go)
+        own = [source.read_text() for source in sorted(self.directory.glob("*.go"))]
+        parts = (self._text("go.mod"), self._text("go.sum"), *own, *self.flags, str(self.cgo), go)
         return f"{self.name}-{self.version}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
     def _text(self, name: str) -> str:
@@ -99,6 +100,9 @@ HELM = Module(
         f"helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={KUBERNETES.version.split('.')[1]}",
     ),
 )
+KIND_MODULE = Module("kind", "sigs.k8s.io/kind")
+CRICTL = Module("crictl", "sigs.k8s.io/cri-tools", stamp=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",))
+COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: modules/coredns/main.go
 
 
 def _program(module: Module, inner: str) -> Program:
@@ -126,6 +130,13 @@ NODE = (
     _program(CNI, "plugins/meta/portmap"),
 )
 PROGRAMS = CONTROL_PLANE + NODE
+# What a cluster of kind needs besides: the command, and what only a node image built here needs.
+KIND = (_program(KIND_MODULE, ""),)
+NODE_IMAGE = (
+    _program(KUBERNETES, "cmd/kubeadm"),
+    _program(CRICTL, "cmd/crictl"),
+    Program("coredns", COREDNS, "."),
+)
 CHART = (_program(HELM, "cmd/helm"),)  # no part of a cluster: built when a chart is rendered or installed
 
 
