@@ -13,7 +13,7 @@ from typing import Final
 from dra_driver.hardware.sim.tree import drop
 
 HERE: Final = Path(__file__).resolve().parent
-_FLAGS: Final = ("-D_GNU_SOURCE", "-static", "-Os", "-s", "-Wall", "-Wextra")
+FLAGS: Final = ("-D_GNU_SOURCE", "-static", "-Os", "-s", "-Wall", "-Wextra")
 _log = logging.getLogger(__name__)
 
 
@@ -41,15 +41,24 @@ def put_nvidia_smi(directory: Path, others: tuple[str, ...]) -> None:
             shutil.copy2(main, directory / name)
 
 
-def built_program() -> Path | None:
-    """From `${XDG_CACHE_HOME:-~/.cache}/dra-driver-sim/`, by the hash of the source; built there when missing."""
+def program_name() -> str:
+    """With the hash of the source, so that a program is never of another source."""
     import hashlib
+
+    digest = hashlib.sha256((HERE / "nvidia_smi.c").read_bytes() + repr(FLAGS).encode()).hexdigest()[:16]
+    return f"nvidia-smi-{platform.machine()}-{digest}"
+
+
+def built_program() -> Path | None:
+    """Beside the source, where the container image has it; else from `${XDG_CACHE_HOME:-~/.cache}/dra-driver-sim/`, built
+    there when missing."""
     import subprocess
 
-    source = HERE / "nvidia_smi.c"
-    digest = hashlib.sha256(source.read_bytes() + repr(_FLAGS).encode()).hexdigest()[:16]
+    source, name = HERE / "nvidia_smi.c", program_name()
+    if (HERE / name).exists():
+        return HERE / name
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dra-driver-sim"
-    program = cache / f"nvidia-smi-{platform.machine()}-{digest}"
+    program = cache / name
     if program.exists():
         return program
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
@@ -58,7 +67,7 @@ def built_program() -> Path | None:
     temporary = program.with_suffix(f".{os.getpid()}")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, *_FLAGS, "-o", temporary, source], check=True, capture_output=True, timeout=120)
+        subprocess.run([compiler, *FLAGS, "-o", temporary, source], check=True, capture_output=True, timeout=120)
         temporary.replace(program)
     except (OSError, subprocess.SubprocessError) as error:
         _log.info("building the simulated nvidia-smi with %s: %s", compiler, error)

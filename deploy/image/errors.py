@@ -1,0 +1,5 @@
+"""What goes wrong while a root is made."""
+
+
+class ImageError(Exception):
+    """Doing what, to what: why; next step."""
