@@ -13,7 +13,9 @@ from typing import Any
 from dra_driver import __version__
 from dra_driver.hardware.sim.errors import SimulationError
 from dra_driver.model.errors import DriverError
-from dra_driver.settings import TABLE, Row
+from dra_driver.setting_rows import Row
+from dra_driver.settings import TABLE
+from dra_driver.webhook_settings import WEBHOOK_TABLE
 
 DESCRIPTION = """\
 Kubernetes Dynamic Resource Allocation driver for NVIDIA GPUs.
@@ -30,6 +32,7 @@ examples:
   dra-driver validate deploy/examples/*.yaml       check the opaque configuration in manifests
   dra-driver agent --node-name $(hostname)         publish and prepare the GPUs of this node
   dra-driver record --scrub > my-machine.yaml      write this machine down, to simulate it elsewhere
+  dra-driver webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key      the same checks as validate, for the API server
   dra-driver simulate /tmp/sim create dgx-h100     make a simulated machine in a directory
   dra-driver simulate /tmp/sim lose 3              make its GPU 3 fall off the bus
 """
@@ -162,6 +165,19 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     record.add_argument("--name", default="", help="name of the machine (default: recorded-<number>-<product>)")
     _settings(record, LOOKING)
+
+    webhook = added.add_parser(
+        "webhook",
+        usage="dra-driver webhook --tls-cert FILE --tls-key FILE [--config FILE] [--SETTING VALUE ...]\n"
+        "       dra-driver webhook --tls-secret NAMESPACE/NAME --tls-names NAME[,NAME] [...]",
+        help="refuse wrong configuration when it is created",
+        description="The admission webhook: answers the API server's reviews (POST /validate, AdmissionReview v1) of "
+        "ResourceClaims, ResourceClaimTemplates and DeviceClasses, and refuses wrong configuration for this driver with "
+        "the sentences of `dra-driver validate`. Certificates are given as files, or made and renewed in a Secret. Runs "
+        "until SIGTERM; settings as of `dra-driver agent`.",
+        allow_abbrev=False,
+    )
+    _settings(webhook, WEBHOOK_TABLE)
 
     added.add_parser("machines", help="list the simulated machines", description="Lists the machines for --machine.")
     added.add_parser("simulate", help="make and break a simulated machine")

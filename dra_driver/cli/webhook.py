@@ -1,0 +1,26 @@
+"""`dra-driver webhook`: settings, logs, and then the webhook until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from dra_driver.model.errors import DriverError
+from dra_driver.telemetry import logs
+from dra_driver.webhook_settings import WEBHOOK_TABLE, load
+
+
+def run(arguments: argparse.Namespace) -> int:
+    flags = {row.name: getattr(arguments, row.name, None) for row in WEBHOOK_TABLE}
+    settings = load(flags, file=arguments.config)
+    logs.setup(settings.log_level, settings.log_format)
+    log = logging.getLogger("dra_driver")
+    from dra_driver.webhook import run as run_webhook
+
+    try:
+        return run_webhook(settings)
+    except DriverError as error:
+        log.error("%s", error)  # noqa: TRY400 - the message says it all
+    except Exception:
+        log.exception("the webhook ends: this is a bug, please report it with this line")
+    return 1
