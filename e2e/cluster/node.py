@@ -15,11 +15,10 @@ from e2e.cluster import ClusterError, cgroups, network
 from e2e.cluster import node_configuration as configuration
 from e2e.cluster.access import wait
 from e2e.cluster.build import Programs
+from e2e.cluster.capabilities import CAP_SYS_RESOURCE, may_have
 from e2e.cluster.identity import ENDED, Identity, identify
 from e2e.cluster.machine import Machine
 from e2e.cluster.network import Addresses
-
-CAP_SYS_RESOURCE = 24  # linux/capability.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,7 @@ class RunningNode:
             (directory / own).mkdir(parents=True, exist_ok=True)
         place = self._place
         cgroup = f"/{cgroups.subtree(place.cluster)}/{self.name}"
-        restricted = not _has_capability(CAP_SYS_RESOURCE)
+        restricted = not may_have(CAP_SYS_RESOURCE)
         files = {
             "etc/e2e/kubelet.json": configuration.kubelet(self.address, cgroup, str(place.authority), place.gates),
             "etc/e2e/kube-proxy.json": configuration.kube_proxy(self.name, "/etc/e2e/kube-proxy.kubeconfig"),
@@ -237,11 +236,3 @@ class RunningNode:
         }
         for name, text in files.items():
             (directory / name).write_text(text)
-
-
-def _has_capability(number: int) -> bool:
-    """Whether a process started from here may ever have it."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapBnd:"):
-            return bool(int(line.split()[1], 16) >> number & 1)
-    return False
