@@ -82,9 +82,10 @@ class SharingMode(Protocol):
 
 
 class Claims(Protocol):
-    def read(self, ref: ClaimRef) -> Claim:
-        """The claim as the API server has it now. GiveUp when it is gone, replaced (other UID) or not allocated;
-        RetryLater when the API server does not answer."""
+    def ask(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Claim]]:
+        """Asks the API server for all of them at once; what is returned waits for its answer, and raises GiveUp when the
+        claim is gone, replaced (other UID) or not allocated, RetryLater when the API server does not answer. To be called
+        once each."""
 
     def exists(self, ref: ClaimRef) -> bool:
         """False only when the API server says that no claim of this name has this UID. RetryLater when it cannot tell."""
@@ -101,9 +102,10 @@ class Ledger(Protocol):
         """None when there is no record. A damaged one is set aside first, and reported by `damaged()`. TellUser for a
         record that a newer version wrote: it is left as it is."""
 
-    def put(self, record: ClaimRecord) -> None:
+    def put(self, record: ClaimRecord, *, replaces: ClaimRecord | None = None) -> None:
         """Replaces the claim's record in one atomic step, after the holders of its devices are on the index. Callers hold
-        the locks of the claim's devices: two puts of one claim at a time are not expected."""
+        the locks of the claim's devices: two puts of one claim at a time are not expected. `replaces` is what the caller
+        itself put last under these locks: it is then not read again."""
 
     def drop(self, uid: str) -> None:
         """Removes record and holders. Not finding them is success."""
@@ -191,6 +193,9 @@ class ResourceApi(Protocol):
         content_type: str = "application/json",
     ) -> dict[str, Any]: ...
 
+    def ask(self, paths: Sequence[str]) -> Sequence[Callable[[], dict[str, Any]]]:
+        """Sends a GET for each path at once; what is returned waits for its answer. To be called once each."""
+
     def watch(
         self,
         path: str,
@@ -211,8 +216,9 @@ class Publisher(Protocol):
 class NodeService(Protocol):
     """What the kubelet's calls ask for. Each claim is answered on its own: an exception concerns that claim only."""
 
-    def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
-        """Idempotent. Raises DriverError."""
+    def prepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Sequence[PreparedDevice]]]:
+        """Begins with all of them, by asking for the claims; what is returned prepares each. To be called once each, from
+        any thread. Idempotent. Raises DriverError."""
 
     def unprepare(self, ref: ClaimRef) -> None:
         """Idempotent; an unknown claim is success. Needs no API server. Raises DriverError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from dra_driver.core.catalog import Catalog
@@ -25,6 +26,9 @@ from dra_driver.model.record import ClaimRecord, DamagedRecord, Phase
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# Waits for what the API server says about a claim it was asked for; to be called once.
+Answer = Callable[[], Claim]
 
 # All waiting of one call together. Below the kubelet's deadline of 45 s, so that it gets our reason instead of its own
 # timeout; and so that a call that it has given up has failed by then, or holds locks that keep the next one waiting.
@@ -47,6 +51,7 @@ class Driver:
         self._rooms = rooms
         self._turns = Turns()
         self._interpreter = Interpreter()
+        self._taken_down = 0  # how often anything was; two threads that count as one still make it another number
         self._owners: Mapping[str, Undoes] = {
             CDI: CdiEffects(rooms.cdi),
             **{f"kind:{name}": kind for name, kind in rooms.kinds.items()},
@@ -54,11 +59,20 @@ class Driver:
         }
         self._preparation = Preparation(pool, boot_id, catalog, rooms, self._owners)
 
-    def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+    def prepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Sequence[PreparedDevice]]]:
+        taken_down = self._taken_down
+        answers = self._rooms.claims.ask(refs)
+        return [
+            partial(self._prepare_asked, ref, answer, taken_down) for ref, answer in zip(refs, answers, strict=True)
+        ]
+
+    def _prepare_asked(self, ref: ClaimRef, answer: Answer, taken_down: int) -> Sequence[PreparedDevice]:
         def act() -> Sequence[PreparedDevice]:
             until = time.monotonic() + CALL_TIMEOUT_S
             with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"preparing {ref}"):
-                return self._prepare_when_free(ref, until)
+                # Unprepared since it was asked for, it may be gone: what was true then would bring it back.
+                stale = self._taken_down != taken_down
+                return self._prepare_when_free(ref, self._ask(ref) if stale else answer, until)
 
         return self._observed("prepare", ref, act)
 
@@ -67,7 +81,11 @@ class Driver:
         until = time.monotonic() + CALL_TIMEOUT_S
         with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"rebuilding {ref}"):
             if self.broken(ref.uid) is not None:
-                self._observed("prepare", ref, lambda: self._prepare(ref, until))
+                self._observed("prepare", ref, lambda: self._prepare(ref, self._ask(ref), until))
+
+    def _ask(self, ref: ClaimRef) -> Answer:
+        (answer,) = self._rooms.claims.ask([ref])
+        return answer
 
     def unprepare(self, ref: ClaimRef) -> None:
         self._observed("unprepare", ref, lambda: self.take_down(ref.uid))
@@ -78,6 +96,7 @@ class Driver:
         doing = f"unpreparing the claim with UID {uid}"
         until = time.monotonic() + CALL_TIMEOUT_S
         with self._turns.of(uid, CALL_TIMEOUT_S, doing):
+            self._taken_down += 1
             return self._take_down(uid, only_if, until, doing)
 
     def _take_down(self, uid: str, only_if: Callable[[ClaimRecord], bool], until: float, doing: str) -> bool:
@@ -116,22 +135,23 @@ class Driver:
         """Begun since the last boot and not finished; whether somebody is still at it, only its devices' locks say."""
         return record.phase is Phase.STARTED and record.boot_id == self._boot_id
 
-    def _prepare_when_free(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
+    def _prepare_when_free(self, ref: ClaimRef, answer: Answer, until: float) -> Sequence[PreparedDevice]:
         """Waits for another claim to let go, holding no device meanwhile: the pod of a forced delete goes a moment later
         than its claim, and what is refused is asked for again only after 10 s or more."""
         patient_until = time.monotonic() + self._handover_s
         while True:
             try:
-                return self._prepare(ref, until)
+                return self._prepare(ref, answer, until)
             except StillHeld:
                 if time.monotonic() >= patient_until:
                     raise
                 time.sleep(HANDOVER_LOOK_S)
+                answer = self._ask(ref)
 
-    def _prepare(self, ref: ClaimRef, until: float) -> Sequence[PreparedDevice]:
+    def _prepare(self, ref: ClaimRef, answer: Answer, until: float) -> Sequence[PreparedDevice]:
         ledger = self._rooms.ledger
         try:
-            claim = self._rooms.claims.read(ref)
+            claim = answer()
         except (RetryLater, TellUser):
             # UIDs are never used twice: what is on record as ready for this one is still right without asking. Neither a
             # server that is down nor a token or a role that is wrong may keep a restarted kubelet from its running pods.

@@ -66,7 +66,7 @@ class Preparation:
             pairs = [(prepared, live) for _, prepared, live in lives]
             self._write_spec(claim.ref.uid, pairs)
             devices = tuple(prepared for prepared, _ in pairs)
-            ledger.put(dataclasses.replace(journal.record, phase=Phase.READY, devices=devices))
+            journal.put(dataclasses.replace(journal.record, phase=Phase.READY, devices=devices))
         except BaseException:
             try:
                 undo(journal.record, self._owners, ledger, keep_record=keep_record)

@@ -28,7 +28,7 @@ class CdiEffects:
 
 
 class LedgerJournal:
-    """Puts intents on the claim's record. Implements `ports.Journal`; `record` is what is on file now."""
+    """Puts intents on the claim's record. Implements `ports.Journal`; `record` is what was put on file last."""
 
     def __init__(self, ledger: Ledger, record: ClaimRecord) -> None:
         self._ledger = ledger
@@ -37,8 +37,10 @@ class LedgerJournal:
     def intend(self, effect: Effect) -> None:
         if effect in self.record.effects:
             return
-        record = dataclasses.replace(self.record, effects=(*self.record.effects, effect))
-        self._ledger.put(record)
+        self.put(dataclasses.replace(self.record, effects=(*self.record.effects, effect)))
+
+    def put(self, record: ClaimRecord) -> None:
+        self._ledger.put(record, replaces=self.record)
         self.record = record
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,10 @@ from dra_driver.model.errors import RetryLater
 from dra_driver.model.gpu import PciAddress
 
 _log = logging.getLogger(__name__)
+
+# A spec is read by the runtime a second or more after it was written, so a younger look would make it no truer; with it a
+# burst of prepares (a job's pods) pays for thirty stats once.
+LOOK_EVERY_S = 1.0
 
 # Stops NVIDIA's runtime class from injecting GPUs of its own choice; harmless where that runtime is not used.
 _NO_SECOND_INJECTION = "NVIDIA_VISIBLE_DEVICES=void"
@@ -55,6 +60,7 @@ class NvidiaDriverFiles:
         host_root: str = "/",
         cdi_hook: str = "",
         locate: Callable[[], DriverRoot] | None = None,
+        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._roots = roots
         self._locate = locate or (lambda: DriverRoot(host=host_driver_root, seen=roots.driver))
@@ -63,6 +69,8 @@ class NvidiaDriverFiles:
         self._cdi_hook = cdi_hook
         self._lock = threading.Lock()
         self._found: _Found | None = None
+        self._look_every_s = look_every_s
+        self._look_again_at = 0.0
 
     def common_edits(self) -> ContainerEdits:
         return self._current().edits
@@ -91,15 +99,17 @@ class NvidiaDriverFiles:
         return edits
 
     def _current(self) -> _Found:
-        found = self._found
-        if found is not None and _signature(found.watched) == found.signature:
+        found, now = self._found, time.monotonic()
+        if found is not None and now < self._look_again_at:
             return found
-        with self._lock:
-            found = self._found
-            if found is None or _signature(found.watched) != found.signature:
-                self._found = None  # nothing stale after an error below
-                self._found = found = self._find()
-            return found
+        if found is None or _signature(found.watched) != found.signature:
+            with self._lock:
+                found = self._found
+                if found is None or _signature(found.watched) != found.signature:
+                    self._found = None  # nothing stale after an error below
+                    self._found = found = self._find()
+        self._look_again_at = now + self._look_every_s
+        return found
 
     def _find(self) -> _Found:
         root = self._locate()

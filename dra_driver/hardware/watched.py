@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -43,7 +44,9 @@ class _Walk(Generic[T]):
         self.current: int | None = None
         self.since = time.monotonic()
         self.abandoned = False
-        self.done = threading.Event()
+        self.finished = False
+        self.done = threading.Lock()  # free once finished; half the cost of an Event, which matters for one GPU
+        self.done.acquire()
 
 
 class Watched:
@@ -51,9 +54,8 @@ class Watched:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: deque[_Walk[object]] = deque()
-        self._wake = threading.Condition(self._lock)
-        self._parked = 0
+        self._queue: SimpleQueue[_Walk[object] | None] = SimpleQueue()
+        self._parked = 0  # threads that wait for a walk, without those that one has been put on the queue for
         self._hanging: dict[int, float] = {}
         self._closed = False
 
@@ -91,24 +93,27 @@ class Watched:
         """Ends the parked threads. A later walk starts a new one."""
         with self._lock:
             self._closed = True
-            self._wake.notify_all()
+            parked, self._parked = self._parked, 0
+        for _ in range(parked):
+            self._queue.put(None)
 
     def _hand_over(self, walk: _Walk[object]) -> None:
         with self._lock:
             self._closed = False
             walk.since = time.monotonic()
-            self._queue.append(walk)
-            if self._parked >= len(self._queue):
-                self._wake.notify()
-                return
-        threading.Thread(target=self._serve, name="nvml-reader", daemon=True).start()
+            parked = self._parked > 0
+            self._parked -= parked
+        if parked:
+            self._queue.put(walk)
+        else:
+            threading.Thread(target=self._serve, args=(walk,), name="nvml-reader", daemon=True).start()
 
     def _watch(self, walk: _Walk[T], limit_s: float) -> int | None:
         """Waits for the walk; returns the key on which it was left behind, if it was."""
         left = limit_s
-        while not walk.done.wait(left):
+        while not walk.done.acquire(timeout=left):
             with self._lock:
-                if walk.done.is_set():
+                if walk.finished:
                     return None
                 left = walk.since + limit_s - time.monotonic()
                 if left > 0:
@@ -121,20 +126,17 @@ class Watched:
                 return key
         return None
 
-    def _serve(self) -> None:
-        while (walk := self._next()) is not None:
-            if not self._run(walk):
-                return
+    def _serve(self, first: _Walk[object]) -> None:
+        walk: _Walk[object] | None = first
+        while walk is not None and self._run(walk):
+            walk = self._next()
 
     def _next(self) -> _Walk[object] | None:
         with self._lock:
-            if not self._queue:
-                if self._parked >= _PARKED_THREADS or self._closed:
-                    return None
-                self._parked += 1
-                self._wake.wait_for(lambda: self._queue or self._closed)
-                self._parked -= 1
-            return self._queue.popleft() if self._queue else None
+            if self._parked >= _PARKED_THREADS or self._closed:
+                return None
+            self._parked += 1
+        return self._queue.get()
 
     def _run(self, walk: _Walk[object]) -> bool:
         """Reads the keys of the walk. False when it was left behind meanwhile: this thread then has no more to do."""
@@ -143,7 +145,8 @@ class Watched:
                 if walk.abandoned:
                     return False
                 if not walk.keys:
-                    walk.done.set()
+                    walk.finished = True
+                    walk.done.release()
                     return True
                 walk.current = key = walk.keys.popleft()
                 walk.since = time.monotonic()

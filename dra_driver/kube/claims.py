@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -31,10 +33,20 @@ class ApiClaims:
         self._versions = versions
         self._driver = driver
 
-    def read(self, ref: ClaimRef) -> Claim:
-        """GiveUp when the claim is gone, replaced or not allocated; RetryLater and TellUser as the API server says."""
+    def ask(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Claim]]:
+        """GiveUp when a claim is gone, replaced or not allocated; RetryLater and TellUser as the API server says."""
         try:
-            found = self._find(ref)
+            paths = [self._path(ref) for ref in refs]
+        except DriverError:  # raised again, by each for itself, when the answers are wanted
+            return [partial(self._read, ref, partial(self._find, ref)) for ref in refs]
+        return [partial(self._read, ref, answer) for ref, answer in zip(refs, self._api.ask(paths), strict=True)]
+
+    def _read(self, ref: ClaimRef, answer: Callable[[], dict[str, Any]]) -> Claim:
+        try:
+            try:
+                found = answer()
+            except errors.NotServed:
+                found = self._find(ref)
         except errors.NotFound as error:
             raise GiveUp(f"reading {ref}", "it does not exist any more", _NEW_POD) from error
         uid = _text(_mapping(found.get("metadata")), "uid")
@@ -76,24 +88,23 @@ class ApiClaims:
             query["continue"] = token
 
     def _find(self, ref: ClaimRef) -> dict[str, Any]:
+        try:
+            return self._api.request("GET", self._path(ref))
+        except errors.NotServed:
+            # The API server was upgraded past this version: now it is asked what it serves.
+            return self._api.request("GET", self._path(ref))
+
+    def _path(self, ref: ClaimRef) -> str:
         if not ref.namespace or not ref.name:
             raise GiveUp(
                 f"reading {ref}",
                 "a claim needs a namespace and a name",
                 "look at who calls this driver: the kubelet sends both",
             )
-        for again in (True, False):
-            path = (
-                f"/apis/resource.k8s.io/{self._versions.version()}"
-                f"/namespaces/{quote(ref.namespace, safe='')}/resourceclaims/{quote(ref.name, safe='')}"
-            )
-            try:
-                return self._api.request("GET", path)
-            except errors.NotServed:
-                # The API server was upgraded past this version: the next round asks what it serves now.
-                if not again:
-                    raise
-        raise AssertionError("unreachable")
+        return (
+            f"/apis/resource.k8s.io/{self._versions.version()}"
+            f"/namespaces/{quote(ref.namespace, safe='')}/resourceclaims/{quote(ref.name, safe='')}"
+        )
 
 
 def decode(ref: ClaimRef, claim: dict[str, Any], driver: str) -> Claim:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,9 @@ from urllib3.response import BaseHTTPResponse
 from dra_driver import __version__
 from dra_driver.kube import errors
 from dra_driver.kube.access import TOKEN_AGE_S, Access, from_service_account
+from dra_driver.kube.asking import NoAnswerError, PendingGet, send
 from dra_driver.kube.watch import ListWatch
+from dra_driver.model.errors import DriverError
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +79,41 @@ class KubeApi:
         url = f"{path}?{urlencode(query)}" if query else path
         payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         answer = self._send(method, url, payload, content_type, self._timeout, stream=False)
-        data = answer.data
-        if not 200 <= answer.status < 300:
-            raise self._refused(method, url, answer.status, data, answer.headers)
+        return self._decoded(method, url, answer.status, answer.data, answer.headers)
+
+    def ask(self, paths: Sequence[str]) -> list[Callable[[], dict[str, Any]]]:
+        """Sends a GET for each path, each on a connection of its own; what is returned waits for the answer, and gives or
+        raises what `request` would. Call each once: the connection is free again after that."""
+        answers: list[Callable[[], dict[str, Any]]] = []
+        reachable = True
+        for path in paths:
+            sent = self._sent(path) if reachable else None
+            # One that cannot be sent has waited for a connection; not one after the other.
+            reachable = sent is not None
+            answers.append(partial(self._answer, path, *sent) if sent else partial(self.request, "GET", path))
+        return answers
+
+    def _sent(self, path: str) -> tuple[Access, PendingGet] | None:
+        try:
+            access = self._connected()
+            headers = self._headers(access)
+        except DriverError:
+            return None
+        sent = send(access.pool, access.prefix + path, headers, CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+        return (access, sent) if sent is not None else None
+
+    def _answer(self, path: str, access: Access, sent: PendingGet) -> dict[str, Any]:
+        try:
+            answer = sent.answer()
+        except (NoAnswerError, ConnectionError):
+            return self.request("GET", path)  # the server closes idle connections, and that race is not news
+        except OSError as error:
+            raise self._unreachable("GET", path, access, error) from error
+        return self._decoded("GET", path, answer.status, answer.data, answer.headers)
+
+    def _decoded(self, method: str, url: str, status: int, data: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+        if not 200 <= status < 300:
+            raise self._refused(method, url, status, data, headers)
         if not data:
             return {}
         try:
@@ -87,10 +122,10 @@ class KubeApi:
             decoded = None
         if not isinstance(decoded, dict):
             raise errors.Unavailable(
-                f"{method} {path}",
-                f"HTTP {answer.status}, but the answer is no JSON object ({len(data)} bytes)",
+                f"{method} {url.split('?', 1)[0]}",
+                f"HTTP {status}, but the answer is no JSON object ({len(data)} bytes)",
                 "check that the address leads to the API server and not to a proxy",
-                status=answer.status,
+                status=status,
             )
         return decoded
 
@@ -147,12 +182,9 @@ class KubeApi:
         self, method: str, url: str, payload: bytes | None, content_type: str, timeout: urllib3.Timeout, *, stream: bool
     ) -> BaseHTTPResponse:
         access = self._connected()
-        headers = {"Accept": "application/json", "User-Agent": f"dra-driver/{__version__}"}
+        headers = self._headers(access)
         if payload is not None:
             headers["Content-Type"] = content_type
-        authorization = access.authorization()
-        if authorization is not None:
-            headers["Authorization"] = authorization
         attempts = 2 if method == "GET" else 1
         while True:
             attempts -= 1
@@ -172,6 +204,14 @@ class KubeApi:
                 if isinstance(error, ProtocolError) and attempts:
                     continue
                 raise self._unreachable(method, url, access, error) from error
+
+    @staticmethod
+    def _headers(access: Access) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": f"dra-driver/{__version__}"}
+        authorization = access.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        return headers
 
     def _connected(self) -> Access:
         access = self._access

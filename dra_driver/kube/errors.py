@@ -87,7 +87,7 @@ class Invalid(ApiError, TellUser):
 def from_answer(method: str, path: str, status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The error for an answer outside 200..299. `path` may hold a query."""
     answer = _status_object(body)
-    return from_status(method, path, status, answer, _seconds(headers.get("Retry-After")))
+    return from_status(method, path, status, answer, _seconds(headers.get("retry-after")))
 
 
 def from_status(

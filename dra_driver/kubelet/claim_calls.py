@@ -1,12 +1,18 @@
-"""The claims of one call, each on its own: in parallel, in bounded time, and with one answer each whatever happens."""
+"""The claims of one call, each on its own: none waits for a slow one, all in bounded time, and with one answer each whatever
+happens.
+
+A claim takes a millisecond, and Python runs one thread at a time: so one thread does them one after another, and as soon as
+a claim keeps it for longer than that, another thread goes on with the rest.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 # The kubelet gives a call up after 45 s. An answer that comes before that can still tell the user what is slow.
 LONGEST_WAIT_S = 40.0
+
+# A claim that takes longer waits for something, and the others need not.
+PATIENCE_S = 0.02
 
 T = TypeVar("T")
 
@@ -41,24 +50,38 @@ class ClaimCalls:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._running: dict[object, str] = {}
+        self._stopped = False
 
     def each(
-        self, verb: str, refs: Iterable[ClaimRef], act: Callable[[ClaimRef], T], budget_s: float
-    ) -> dict[str, Done[T] | Failed]:
-        """Does `act` for every claim; keyed by UID, one entry for each UID. Never raises.
+        self, verb: str, acts: Mapping[ClaimRef, Callable[[], T]], budget_s: float
+    ) -> dict[ClaimRef, Done[T] | Failed]:
+        """Does the act of every claim, one entry for each. Never raises.
 
         Several claims are waited for at most `budget_s` seconds; those that need longer go on, and are answered when the
-        kubelet asks again. A single claim is done in the calling thread, and takes as long as `act` takes.
+        kubelet asks again. A single claim is done in the calling thread, and takes as long as its act takes.
         """
-        by_uid = {ref.uid: ref for ref in refs}
-        if len(by_uid) == 1:
-            return {uid: self._one(verb, ref, act) for uid, ref in by_uid.items()}
+        if len(acts) == 1:
+            return {ref: self._one(verb, ref, act) for ref, act in acts.items()}
+        call = _Call(acts)
+        until = time.monotonic() + budget_s
+        self._work_on(verb, call)
+        while (left := until - time.monotonic()) > 0 and not call.done:
+            if call.stands_still(min(left, PATIENCE_S)):
+                self._work_on(verb, call)
+        answers = call.answers()
+        late = f"not finished after {budget_s:.0f} s; it goes on, and the kubelet asks again"
+        return {ref: answers.get(ref) or Failed(f"{verb} {ref}: {late}") for ref in acts}
+
+    def _work_on(self, verb: str, call: _Call[T]) -> None:
+        def work() -> None:
+            while (taken := call.take()) is not None:
+                ref, act = taken
+                call.answer(ref, self._one(verb, ref, act))
+
         try:
-            futures = {uid: self._pool.submit(self._one, verb, ref, act) for uid, ref in by_uid.items()}
-        except RuntimeError:  # the pool has been stopped
-            return {uid: _stopping(verb, ref) for uid, ref in by_uid.items()}
-        wait(futures.values(), timeout=budget_s)
-        return {uid: _answer(verb, by_uid[uid], future, budget_s) for uid, future in futures.items()}
+            self._pool.submit(work)
+        except RuntimeError:  # stopped: there is nothing to do but to say so
+            work()
 
     @property
     def running(self) -> list[str]:
@@ -73,14 +96,17 @@ class ClaimCalls:
 
     def stop(self) -> None:
         """Takes no more claims; those that have not begun are answered as failed. Does not wait for running ones."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._stopped = True
+        self._pool.shutdown(wait=False)
 
-    def _one(self, verb: str, ref: ClaimRef, act: Callable[[ClaimRef], T]) -> Done[T] | Failed:
+    def _one(self, verb: str, ref: ClaimRef, act: Callable[[], T]) -> Done[T] | Failed:
+        if self._stopped:
+            return Failed(f"{verb} {ref}: the driver is stopping; the kubelet asks again")
         token = object()
         with self._lock:
             self._running[token] = f"{verb} {ref}"
         try:
-            return Done(act(ref))
+            return Done(act())
         except DriverError as error:
             return Failed(str(error))  # logged by the service, which knows the devices
         except Exception as error:
@@ -96,11 +122,38 @@ class ClaimCalls:
                 self._ended.notify_all()
 
 
-def _answer(verb: str, ref: ClaimRef, future: Future[Done[T] | Failed], waited_s: float) -> Done[T] | Failed:
-    if not future.done():
-        return Failed(f"{verb} {ref}: not finished after {waited_s:.0f} s; it goes on, and the kubelet asks again")
-    return _stopping(verb, ref) if future.cancelled() else future.result()
+class _Call(Generic[T]):
+    """The claims of one call: those that wait for a thread, and the answers so far."""
 
+    def __init__(self, acts: Mapping[ClaimRef, Callable[[], T]]) -> None:
+        self._count = len(acts)
+        self._waiting = deque(acts.items())
+        self._answers: dict[ClaimRef, Done[T] | Failed] = {}
+        self._all_done = threading.Condition()
 
-def _stopping(verb: str, ref: ClaimRef) -> Failed:
-    return Failed(f"{verb} {ref}: the driver is stopping; the kubelet asks again")
+    @property
+    def done(self) -> bool:
+        return len(self._answers) == self._count
+
+    def take(self) -> tuple[ClaimRef, Callable[[], T]] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def answer(self, ref: ClaimRef, answer: Done[T] | Failed) -> None:
+        with self._all_done:
+            self._answers[ref] = answer
+            if self.done:
+                self._all_done.notify_all()
+
+    def stands_still(self, seconds: float) -> bool:
+        """Waits for the last answer, at most so long; True when no answer came meanwhile and claims wait for a thread."""
+        with self._all_done:
+            before = len(self._answers)
+            self._all_done.wait_for(lambda: self.done, seconds)
+            return bool(self._waiting) and len(self._answers) == before
+
+    def answers(self) -> dict[ClaimRef, Done[T] | Failed]:
+        with self._all_done:
+            return dict(self._answers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,11 +30,12 @@ class DRAPlugin:
         self._has_share_ids = "share_id" in self._wire.Device.DESCRIPTOR.fields_by_name
 
     def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
-        answers = self._calls.each("prepare", _refs(request.claims), self._service.prepare, _budget_s(context))
+        refs = _refs(request.claims)
+        acts = dict(zip(refs, self._service.prepare_each(refs), strict=True))
         response = self._wire.NodePrepareResourcesResponse()
-        for uid, answer in answers.items():
+        for ref, answer in self._calls.each("prepare", acts, _budget_s(context)).items():
             # Touching the key makes the entry: one without devices must be in the answer, too.
-            entry = response.claims[uid]
+            entry = response.claims[ref.uid]
             if isinstance(answer, Failed):
                 entry.error = answer.error
             else:
@@ -41,10 +43,10 @@ class DRAPlugin:
         return response
 
     def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
-        answers = self._calls.each("unprepare", _refs(request.claims), self._service.unprepare, _budget_s(context))
+        acts = {ref: partial(self._service.unprepare, ref) for ref in _refs(request.claims)}
         response = self._wire.NodeUnprepareResourcesResponse()
-        for uid, answer in answers.items():
-            entry = response.claims[uid]
+        for ref, answer in self._calls.each("unprepare", acts, _budget_s(context)).items():
+            entry = response.claims[ref.uid]
             if isinstance(answer, Failed):
                 entry.error = answer.error
         return response
@@ -91,8 +93,10 @@ class _InThreads:
         return self._behaviour(request, context)
 
 
-def _refs(claims: Iterable[Any]) -> Iterable[ClaimRef]:
-    return (ClaimRef(uid=claim.uid, namespace=claim.namespace, name=claim.name) for claim in claims)
+def _refs(claims: Iterable[Any]) -> Sequence[ClaimRef]:
+    """One for each UID."""
+    by_uid = {claim.uid: ClaimRef(uid=claim.uid, namespace=claim.namespace, name=claim.name) for claim in claims}
+    return tuple(by_uid.values())
 
 
 def _budget_s(context: grpc.ServicerContext) -> float:

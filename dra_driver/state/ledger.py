@@ -68,7 +68,7 @@ class FileLedger:
                     return None
         return _understood(found, doing)
 
-    def put(self, record: ClaimRecord) -> None:
+    def put(self, record: ClaimRecord, *, replaces: ClaimRecord | None = None) -> None:
         """RetryLater when the file system is full or read-only, TellUser when it does not let us; the old record and its
         holders then stand. TellUser when a newer version wrote the old record."""
         uid, held = record.ref.uid, record.held_devices
@@ -78,11 +78,7 @@ class FileLedger:
             check_device(device, doing)
         data = encode(record)
         with self._shared(doing):
-            old = self._read(uid, doing)
-            if isinstance(old, DamagedError):
-                self._aside.take(self._path(uid), uid, doing)
-                old = None
-            old = _understood(old, doing)
+            old = replaces or self._on_file(uid, doing)
             held_before = old.held_devices if old else frozenset()
             try:
                 for device in sorted(held - held_before):
@@ -112,11 +108,7 @@ class FileLedger:
         doing = f"removing the record of claim {uid}"
         check_uid(uid, doing)
         with self._shared(doing):
-            old = self._read(uid, doing)
-            if isinstance(old, DamagedError):
-                self._aside.take(self._path(uid), uid, doing)
-                old = None
-            old = _understood(old, doing)
+            old = self._on_file(uid, doing)
             files.remove(self._path(uid), doing)
             held_before = old.held_devices if old else frozenset()
             if self._aside.settle(uid, doing):
@@ -199,6 +191,14 @@ class FileLedger:
     def _is_ready(self, uid: str, doing: str) -> bool:
         found = self._read(uid, doing)
         return isinstance(found, ClaimRecord) and found.phase is Phase.READY
+
+    def _on_file(self, uid: str, doing: str) -> ClaimRecord | None:
+        """What is about to be replaced or removed; set aside if it is damaged."""
+        found = self._read(uid, doing)
+        if isinstance(found, DamagedError):
+            self._aside.take(self._path(uid), uid, doing)
+            return None
+        return _understood(found, doing)
 
     def _read(self, uid: str, doing: str) -> ClaimRecord | DamagedError | NewerError | None:
         check_uid(uid, doing)

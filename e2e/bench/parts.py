@@ -77,7 +77,8 @@ def _timed(parts: Parts, node: str, ref: ClaimRef, rounds: int) -> list[tuple[st
     whole = []
     for _ in range(rounds):
         begin = time.perf_counter()
-        driver.prepare(ref)
+        (prepare,) = driver.prepare_each([ref])
+        prepare()
         whole.append(time.perf_counter() - begin)
         kept = {name: list(seconds) for name, seconds in notes.items()}
         driver.unprepare(ref)

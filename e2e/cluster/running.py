@@ -213,7 +213,7 @@ class RunningCluster:
         names = self.options.nodes
         self.directory.mkdir(parents=True)
         with self._choosing_a_subnet():
-            others = [State(file.parent) for file in self.options.home.glob("*/state.json")]
+            others = [State(file.parent) for file in self.options.home.glob("[!.]*/state.json")]
             subnet = network.free_subnet(other.subnet for other in others)
             self._state.create(self.options.record(), subnet, programs)
         addresses = self._addresses

@@ -101,7 +101,8 @@ class Run:
         return {"kept": list(swept.kept), "undone": list(swept.undone), "strays": list(swept.stray_specs)}
 
     def prepare(self, *ref: str) -> list[list[str]]:
-        prepared = self._parts.driver.prepare(ClaimRef(*ref))
+        (prepare,) = self._parts.driver.prepare_each([ClaimRef(*ref)])
+        prepared = prepare()
         return [[device.request, device.device, device.uuid, *device.cdi_ids] for device in prepared]
 
     def unprepare(self, *ref: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_driver.hardware.driver_files import LOOK_EVERY_S
 from dra_driver.model.claim import ClaimRef
 from tests.flows.agent import Agent
 from tests.flows.node import CLAIMS, DRIVER, GPU_0, GPU_1, FlowNode
@@ -235,6 +237,7 @@ def test_after_a_driver_upgrade_a_prepared_claim_is_answered_with_the_new_files(
     ]
     newer = library.rpartition("libcuda.so.")[0] + "libcuda.so.999.0"
     rename_version(node, library, newer)
+    time.sleep(LOOK_EVERY_S)
     agent.prepare(ref)
     assert newer in node.spec_path(ref).read_text()
     assert library not in node.spec_path(ref).read_text()

@@ -194,7 +194,8 @@ def test_a_damaged_record_that_cannot_be_rebuilt_does_not_list_all_claims_again_
 def test_a_damaged_record_that_is_unprepared_while_the_keeper_looks_its_claim_up_is_not_rebuilt(node: FlowNode) -> None:
     ref = node.claim(GPU_0)
     with parts_of(node) as parts:
-        parts.driver.prepare(ref)
+        (prepare,) = parts.driver.prepare_each([ref])
+        prepare()
         cut_off(node.record_path(ref))
         assert parts.ledger.find(ref.uid) is None
         parts.driver.unprepare(ref)

@@ -20,7 +20,7 @@ ELF = b"\x7fELF...."
 
 
 def files(host: FakeHost, **settings: str) -> NvidiaDriverFiles:
-    return NvidiaDriverFiles(host.roots(), host_root=host.root, **settings)
+    return NvidiaDriverFiles(host.roots(), host_root=host.root, look_every_s=0, **settings)
 
 
 def mounted(edits: ContainerEdits) -> dict[str, str]:
@@ -55,7 +55,7 @@ def test_the_operators_driver_root_is_cut_from_container_paths_and_kept_on_the_h
     with_ldconfig(host)
     driver = FakeHost(host.path / "run/nvidia/driver").driver("/usr/lib64").nodes("nvidiactl", "nvidia0")
     locate = lambda: find_driver_root(prefix=host.root)  # noqa: E731
-    edits = NvidiaDriverFiles(host.roots(), host_root=host.root, locate=locate)
+    edits = NvidiaDriverFiles(host.roots(), host_root=host.root, look_every_s=0, locate=locate)
     common = edits.common_edits()
     assert mounted(common)[f"/usr/lib64/libcuda.so.{VERSION}"] == f"/run/nvidia/driver/usr/lib64/libcuda.so.{VERSION}"
     assert common.device_nodes == (DeviceNode("/dev/nvidiactl", host_path="/run/nvidia/driver/dev/nvidiactl"),)
@@ -69,7 +69,9 @@ def test_the_gke_layout_has_lib64_and_bin_right_below_its_root(host: FakeHost) -
     with_ldconfig(host).nodes("nvidiactl")
     root = "/home/kubernetes/bin/nvidia"
     FakeHost(host.path / root.lstrip("/")).driver("/lib64", binaries="/bin")
-    edits = NvidiaDriverFiles(host.roots(), host_root=host.root, locate=lambda: find_driver_root(prefix=host.root))
+    edits = NvidiaDriverFiles(
+        host.roots(), host_root=host.root, look_every_s=0, locate=lambda: find_driver_root(prefix=host.root)
+    )
     paths = mounted(edits.common_edits())
     assert paths[f"/lib64/libcuda.so.{VERSION}"] == f"{root}/lib64/libcuda.so.{VERSION}"
     assert paths["/bin/nvidia-smi"] == f"{root}/bin/nvidia-smi"
@@ -109,7 +111,9 @@ def test_firmware_is_found_where_the_kernel_was_told_to_look(host: FakeHost) -> 
     shutil.rmtree(driver.path / "lib/firmware")
     driver.write(f"/opt/firmware/nvidia/{VERSION}/gsp_tu10x.bin")
     host.write("/sys/module/firmware_class/parameters/path", content=b"/run/nvidia/driver/opt/firmware\n")
-    edits = NvidiaDriverFiles(host.roots(), host_root=host.root, locate=lambda: find_driver_root(prefix=host.root))
+    edits = NvidiaDriverFiles(
+        host.roots(), host_root=host.root, look_every_s=0, locate=lambda: find_driver_root(prefix=host.root)
+    )
     path = f"/opt/firmware/nvidia/{VERSION}/gsp_tu10x.bin"
     assert mounted(edits.common_edits())[path] == "/run/nvidia/driver" + path
 

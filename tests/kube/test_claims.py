@@ -11,7 +11,7 @@ from dra_driver.kube.claims import ApiClaims, decode
 from dra_driver.kube.client import KubeApi
 from dra_driver.kube.discovery import Discovery
 from dra_driver.kube.nodes import NodeLookup
-from dra_driver.model.claim import AllocationResult, ClaimRef, OpaqueConfig
+from dra_driver.model.claim import AllocationResult, Claim, ClaimRef, OpaqueConfig
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
 from tests.kube.stub_api import StubApi
 
@@ -48,6 +48,11 @@ def claim(**status: Any) -> dict[str, Any]:
     }
 
 
+def read(claims: ApiClaims, ref: ClaimRef) -> Claim:
+    (answer,) = claims.ask([ref])
+    return answer()
+
+
 @pytest.fixture
 def claims(api: KubeApi) -> ApiClaims:
     return ApiClaims(api, Discovery(api), DRIVER)
@@ -57,15 +62,15 @@ def claims(api: KubeApi) -> ApiClaims:
 def test_only_our_results_and_configs_in_the_order_of_the_object(stub: StubApi, claims: ApiClaims, served: str) -> None:
     stub.served = [served]
     stub.put(CLAIMS, claim())
-    read = claims.read(REF)
-    assert read.ref == REF
-    assert read.results == (
+    found = read(claims, REF)
+    assert found.ref == REF
+    assert found.results == (
         AllocationResult("gpus/big", "node-1", "gpu-1"),
         AllocationResult("look", "node-1", "gpu-0", admin_access=True),
         AllocationResult("part", "node-1", "gpu-0", share_id="s-1"),
     )
-    assert read.results[0].base_request == "gpus"
-    assert read.configs == (
+    assert found.results[0].base_request == "gpus"
+    assert found.configs == (
         OpaqueConfig("FromClass", (), {"kind": "GpuConfig", "deep": {"a": [1, None]}}),
         OpaqueConfig("FromClaim", ("gpus", "part"), {"kind": "MigDeviceConfig"}),
     )
@@ -75,29 +80,29 @@ def test_only_our_results_and_configs_in_the_order_of_the_object(stub: StubApi, 
 def test_a_read_is_one_get(stub: StubApi, claims: ApiClaims) -> None:
     stub.put(CLAIMS, claim())
     for _ in range(3):
-        claims.read(REF)
+        read(claims, REF)
     assert stub.count("GET", "resourceclaims") == 3
     assert stub.count("GET", "/apis/resource.k8s.io$") == 1
 
 
 def test_a_claim_that_is_gone_replaced_or_not_allocated_is_given_up(stub: StubApi, claims: ApiClaims) -> None:
     with pytest.raises(GiveUp, match=r"claim ml/train .UID u1.: it does not exist any more"):
-        claims.read(REF)
+        read(claims, REF)
     stub.put(CLAIMS, claim())
     with pytest.raises(GiveUp, match="now has UID u1"):
-        claims.read(ClaimRef("u0", "ml", "train"))
+        read(claims, ClaimRef("u0", "ml", "train"))
     for status in ({"reservedFor": []}, {"allocation": None}, {"allocation": {}}):
         stub.put(CLAIMS, claim(**status))
         with pytest.raises(GiveUp, match="not allocated"):
-            claims.read(REF)
+            read(claims, REF)
     with pytest.raises(GiveUp, match="namespace and a name"):
-        claims.read(ClaimRef("u1", "ml", ""))
+        read(claims, ClaimRef("u1", "ml", ""))
 
 
 def test_a_claim_without_results_of_ours_is_read_all_the_same(stub: StubApi, claims: ApiClaims) -> None:
     stub.put(CLAIMS, claim(allocation={"devices": {}}, x=1))
     stub.put(CLAIMS, claim(allocation={"nodeSelector": {}}))
-    assert claims.read(REF).results == ()
+    assert read(claims, REF).results == ()
 
 
 def test_exists_says_no_only_on_the_word_of_the_api_server(stub: StubApi, claims: ApiClaims) -> None:
@@ -126,7 +131,7 @@ def test_an_upgrade_that_takes_the_version_away_is_followed_and_takes_no_claim_w
     assert claims.exists(REF)
     stub.served = ["v1", "v1beta2"]
     assert claims.exists(REF)
-    assert len(claims.read(REF).results) == 3
+    assert len(read(claims, REF).results) == 3
 
 
 def test_a_claim_is_found_by_uid_alone_over_pages(stub: StubApi, claims: ApiClaims) -> None:

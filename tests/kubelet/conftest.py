@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,10 @@ class Service:
     acts: dict[str, Callable[[ClaimRef], Sequence[PreparedDevice]]] = field(default_factory=dict)
     calls: list[tuple[str, ClaimRef, str]] = field(default_factory=list)
 
-    def prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
+    def prepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Sequence[PreparedDevice]]]:
+        return [partial(self._prepare, ref) for ref in refs]
+
+    def _prepare(self, ref: ClaimRef) -> Sequence[PreparedDevice]:
         self.calls.append(("prepare", ref, threading.current_thread().name))
         act = self.acts.get(ref.name)
         return act(ref) if act else [device_of(ref)]
