@@ -120,6 +120,9 @@ class Ledger(Protocol):
         """Records set aside and not yet rebuilt (`put` of a READY record of the same UID, or `drop`, ends that). Until
         then the claim counts as holding what it held: its pod may be running."""
 
+    def miss(self, uid: str) -> None:
+        """This claim should be on record. If it is not, it counts as one whose record was damaged from now on."""
+
     def sweep(self) -> object:
         """For the start: removes what killed writers left, and puts the index of holders right."""
 
@@ -146,11 +149,9 @@ class CdiStore(Protocol):
     def remove(self, uid: str) -> None:
         """Removes the claim's spec. Not finding it is success."""
 
-    def present(self, uid: str) -> bool:
-        """True when the claim's spec file is there and whole."""
-
-    def uids(self) -> frozenset[str]:
-        """UIDs of the claims whose spec files of this driver lie in the directory (damaged ones too)."""
+    def specs(self) -> Mapping[str, bool]:
+        """The claims whose spec files of this driver lie in the directory, by UID: whether the file is whole, as far as
+        known. Costs a listing and a stat of each; reads only files that have changed since they were written."""
 
     def sweep(self) -> object:
         """Removes what killed writers left, once it is too old to be a live one's. One listing of the directory."""
@@ -174,6 +175,9 @@ class Telemetry(Protocol):
     def devices_seen(self, published: int, problems: int) -> None: ...
 
     def claims_prepared(self, count: int) -> None: ...
+
+    def records_damaged(self, count: int) -> None:
+        """How many claims there are whose record was damaged and that are neither rebuilt nor released yet."""
 
     def slice_written(self, verb: str, result: str) -> None:
         """`verb` create, update or delete."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from dra_driver import files
 from dra_driver.cdi import names, spec
@@ -11,6 +13,8 @@ from dra_driver.model.cdi import ContainerEdits
 from dra_driver.model.errors import DriverError, GiveUp, TellUser
 
 SWEEP_OLDER_THAN_S = 60.0
+
+_Signature = tuple[int, int, int]
 
 
 class FileCdiStore:
@@ -25,9 +29,11 @@ class FileCdiStore:
         self._directory = directory
         self._kind = f"{vendor}/{cls}"
         self._common: spec.Part | None = None
+        self._left: dict[str, _Signature] = {}
 
     def write(self, uid: str, devices: Sequence[tuple[str, ContainerEdits]], common: ContainerEdits) -> None:
-        """Renders and replaces the claim's spec. Every device name must start with `<uid>-`."""
+        """Renders and replaces the claim's spec, unless it says the same already. Every device name must start with
+        `<uid>-`."""
         doing = f"writing the CDI spec of claim {uid}"
         path = self._path(uid, doing)
         for name, _ in devices:
@@ -39,10 +45,16 @@ class FileCdiStore:
             raise TellUser(
                 doing, str(error), "check the driver root, the driver name and the claim's sharing"
             ) from error
-        files.replace(path, text.encode(), doing, mode=0o644, directory_mode=0o755)
+        data = text.encode()
+        # Two instances of the agent would otherwise take each other's writing for somebody's meddling, for ever.
+        if uid not in self._left or self._read(path, doing) != data:
+            files.replace(path, data, doing, mode=0o644, directory_mode=0o755)
+        if (signature := _signature(path)) is not None:
+            self._left[uid] = signature
 
     def remove(self, uid: str) -> None:
         doing = f"removing the CDI spec of claim {uid}"
+        self._left.pop(uid, None)
         files.remove(self._path(uid, doing), doing)
 
     def present(self, uid: str) -> bool:
@@ -60,10 +72,20 @@ class FileCdiStore:
         devices = found.get("devices")
         return isinstance(devices, list) and bool(devices) and all(_is_of_claim(device, uid) for device in devices)
 
-    def uids(self) -> frozenset[str]:
-        doing = "listing the CDI specs of this driver"
-        found = (names.file_uid(self._kind, name) for name in files.names(self._directory, doing))
-        return frozenset(uid for uid in found if uid is not None)
+    def specs(self) -> Mapping[str, bool]:
+        """A file that this store did not write is taken as it is found first, if `present` says that it is whole."""
+        found = {}
+        for name in files.names(self._directory, "listing the CDI specs of this driver"):
+            uid = names.file_uid(self._kind, name)
+            signature = None if uid is None else _signature(f"{self._directory}/{name}")
+            if uid is None or signature is None:
+                continue
+            if uid not in self._left and self.present(uid):
+                self._left[uid] = signature
+            found[uid] = self._left.get(uid) == signature
+        for uid in self._left.keys() - found.keys():
+            self._left.pop(uid, None)
+        return found
 
     def qualified(self, uid: str, device: str, share_id: str | None) -> str:
         return f"{self._kind}={names.device_name(uid, device, share_id)}"
@@ -73,6 +95,11 @@ class FileCdiStore:
         doing = "sweeping temporary CDI files of this driver"
         prefix = names.file_prefix(self._kind)
         return files.sweep(self._directory, prefix, doing, older_than_s=SWEEP_OLDER_THAN_S)
+
+    def _read(self, path: str, doing: str) -> bytes | None:
+        with suppress(DriverError):  # whatever lies there, it is replaced
+            return files.read(path, doing)
+        return None
 
     def _path(self, uid: str, doing: str) -> str:
         try:
@@ -87,6 +114,15 @@ class FileCdiStore:
         if kept is None or (kept.edits is not common and kept.edits != common):
             self._common = kept = spec.part(common)
         return kept
+
+
+def _signature(path: str) -> _Signature | None:
+    """Inode, size and time of the last change to either: nobody can set that one back. None when there is no file."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_ctime_ns
 
 
 def _is_of_claim(device: object, uid: str) -> bool:

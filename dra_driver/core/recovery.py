@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,19 +27,13 @@ class Swept:
     kept: tuple[str, ...]
     undone: tuple[str, ...]
     damaged: tuple[str, ...]
-    stray_specs: tuple[str, ...]
 
 
 def recover(driver: Driver, rooms: Rooms) -> Swept:
-    """Reconciles; never raises for the sake of one claim, so that one broken claim does not keep a node from serving.
-
-    The CDI directory is read before the ledger: a spec whose record is missing by then cannot belong to a prepare in
-    flight in another instance, because records are written before specs and dropped after them.
-    """
+    """Reconciles; never raises for the sake of one claim, so that one broken claim does not keep a node from serving."""
     # A file system that is read-only now is told to whoever wants a claim prepared; that needs an agent that serves.
     _guarded("sweeping the ledger", "", rooms.ledger.sweep)
     _guarded("sweeping the CDI directory", "", rooms.cdi.sweep)
-    specs = rooms.cdi.uids()
     kept: list[str] = []
     undone: list[str] = []
     for uid in sorted(rooms.ledger.uids()):
@@ -50,15 +44,14 @@ def recover(driver: Driver, rooms: Rooms) -> Swept:
             continue
         if record is not None:
             (kept if _recover_one(driver, rooms, record) else undone).append(uid)
+    on_record = rooms.ledger.uids()
+    miss_records(driver, rooms, on_record, rooms.cdi.specs())
     damaged = rooms.ledger.damaged()
     for broken in damaged:
         log.error(
             "the record of claim UID %s was damaged, set aside as %s: %s", broken.uid, broken.set_aside, broken.why
         )
-    strays = sorted(specs - rooms.ledger.uids() - {broken.uid for broken in damaged})
-    for uid in strays:
-        _guarded("removing a CDI spec without a record", uid, partial(rooms.cdi.remove, uid))
-    swept = Swept(tuple(kept), tuple(undone), tuple(broken.uid for broken in damaged), tuple(strays))
+    swept = Swept(tuple(kept), tuple(undone), tuple(broken.uid for broken in damaged))
     log.info("recovered", extra={name: len(uids) for name, uids in dataclasses.asdict(swept).items()})
     return swept
 
@@ -80,6 +73,22 @@ def _recover_one(driver: Driver, rooms: Rooms, record: ClaimRecord) -> bool:
     return True
 
 
+def miss_records(driver: Driver, rooms: Rooms, on_record: Collection[str], specs: Collection[str]) -> None:
+    """A CDI spec without a record: the record has vanished, and a pod may be running. From now on it counts as damaged.
+
+    `specs` were read after `on_record`. Records are written before specs and dropped after them, so whoever has a spec then
+    and still no record is not just being prepared or unprepared, in this instance or another.
+    """
+    for uid in sorted(set(specs) - set(on_record) - {broken.uid for broken in rooms.ledger.damaged()}):
+        _guarded("noting that a record has vanished", uid, partial(_miss, driver, rooms, uid))
+
+
+def _miss(driver: Driver, rooms: Rooms, uid: str) -> None:
+    rooms.ledger.miss(uid)
+    if uid not in rooms.cdi.specs():  # unprepared at this very moment, which needs no record
+        driver.take_down(uid, lambda now: not driver.is_ready(now))
+
+
 def _undo_unfinished(driver: Driver, uid: str) -> bool:
     """Unless another instance is at it and finishes it. False when the record is still there."""
     gone: list[bool] = []
@@ -98,9 +107,10 @@ def _guarded(doing: str, uid: str, act: Callable[[], object]) -> bool:
 
 
 class Keeper:
-    """Puts back what vanishes behind our back, rebuilds damaged records, and undoes claims that are gone for good.
+    """Puts back what vanishes or is changed behind our back, rebuilds damaged records, and undoes claims that are gone for
+    good.
 
-    Every `interval_s` it compares the CDI directory with the ledger (one listing of each). Every `janitor_s` it asks the
+    Every `interval_s` it compares the CDI directory with the ledger (one listing of each, and a stat of each spec). Every `janitor_s` it asks the
     API server about one claim, in turn, so that an idle node makes at most one request in that time; a claim that has
     been gone for `gone_s` is undone (the kubelet, which should have asked for it, has forgotten it). What is unfinished and
     nobody works on is undone when its turn comes.
@@ -147,18 +157,22 @@ class Keeper:
             log.exception("the keeper met a bug and goes on later; please report it")
 
     def put_back(self) -> None:
-        """Writes the CDI specs of ready claims that are missing; running containers could not be restarted without."""
+        """Writes the CDI specs of ready claims that are missing or changed; running containers could not be restarted
+        without. Opens a case for each spec whose record has vanished."""
         uids = self._rooms.ledger.uids()
-        known = uids | {broken.uid for broken in self._rooms.ledger.damaged()}
-        self._waits = {uid: wait for uid, wait in self._waits.items() if uid in known}
+        specs = self._rooms.cdi.specs()
+        miss_records(self._driver, self._rooms, uids, specs)
+        damaged = {broken.uid for broken in self._rooms.ledger.damaged()}
+        self._waits = {uid: wait for uid, wait in self._waits.items() if uid in uids | damaged}
         self._rooms.telemetry.claims_prepared(len(uids))
-        for uid in sorted(uids - self._rooms.cdi.uids()):
+        self._rooms.telemetry.records_damaged(len(damaged))
+        for uid in sorted(uid for uid in uids if not specs.get(uid)):
             self._patiently("restoring a CDI spec", uid, partial(self._put_back_one, uid))
 
     def _put_back_one(self, uid: str) -> None:
         record = self._rooms.ledger.find(uid)
         if record is not None and self._driver.is_ready(record) and self._driver.restore(record):
-            log.warning("the CDI spec of %s had vanished and was written again", record.ref)
+            log.warning("the CDI spec of %s had vanished or been changed, and was written again", record.ref)
 
     def rebuild(self) -> None:
         """Prepares claims anew whose records were damaged; forgets those that the API server does not know."""

@@ -51,13 +51,25 @@ class SetAside:
         """Moves the file here; no success needed when it has gone meanwhile."""
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            taken = {name.removesuffix(".settled") for name in os.listdir(self._directory)}
-            number = next(n for n in range(1, len(taken) + 2) if f"{uid}.{n}" not in taken)
-            os.rename(path, f"{self._directory}/{uid}.{number}")
+            os.rename(path, self._free_path(uid, doing))
         except FileNotFoundError:
             return
         except OSError as error:
             raise files.refused(doing, path, error) from error
+
+    def open(self, uid: str, doing: str) -> None:
+        """An empty file in the place of a record that is not there to be moved."""
+        path = self._free_path(uid, doing)
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise files.refused(doing, path, error) from error
+
+    def _free_path(self, uid: str, doing: str) -> str:
+        taken = {name.removesuffix(".settled") for name in files.names(self._directory, doing)}
+        number = next(n for n in range(1, len(taken) + 2) if f"{uid}.{n}" not in taken)
+        return f"{self._directory}/{uid}.{number}"
 
     def open_cases(self, doing: str) -> dict[str, list[str]]:
         """UID -> paths of what is set aside and not settled, in the order in which it was set aside."""

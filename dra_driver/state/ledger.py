@@ -30,7 +30,8 @@ class FileLedger:
 
         claims/<uid>.json          the record, replaced whole
         holders/<device>/<uid>     index: whose record to read to learn who holds the device
-        damaged/<uid>.<n>          set aside; with `.settled` once the claim is ready again or dropped
+        damaged/<uid>.<n>          set aside, or in the place of one that vanished; with `.settled` once the claim is ready
+                                   again or dropped
         locks/<device>             flock files, never removed
 
     **Who holds a device.** A UID with an entry under `holders/<device>/` counts if and only if
@@ -137,6 +138,12 @@ class FileLedger:
             if not self._is_ready(uid, doing)  # killed before it could settle
         )
 
+    def miss(self, uid: str) -> None:
+        doing = f"noting that the record of claim {uid} is missing"
+        with self._alone(doing):
+            if self._read(uid, doing) is None and uid not in self._aside.open_cases(doing):
+                self._aside.open(uid, doing)
+
     def lock(self, devices: frozenset[str], timeout_s: float) -> AbstractContextManager[None]:
         """Any names that `names.check_device` lets pass may be locked, PCI addresses too. Taken on entry; not twice in one
         thread."""
@@ -210,6 +217,8 @@ class FileLedger:
             data = files.read(path, doing)
         except DriverError as error:
             return str(error)
+        if data == b"":
+            return "it had vanished, or was empty"
         found = None if data is None else _judge(uid, data)
         return str(found) if isinstance(found, DamagedError) else "it was read as damaged, and can be read now"
 

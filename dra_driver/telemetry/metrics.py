@@ -4,6 +4,7 @@ dra_driver_prepare_seconds, dra_driver_unprepare_seconds   histograms by result 
 dra_driver_devices_published                               gauge
 dra_driver_device_problems                                 gauge
 dra_driver_claims_prepared                                 gauge
+dra_driver_damaged_records                                 gauge
 dra_driver_resourceslice_writes_total                      counter by verb (create, update, delete) and result
 dra_driver_build_info                                      1, with version and driver name
 process_*                                                  CPU, memory, file descriptors; read from /proc when asked
@@ -44,6 +45,11 @@ class Metrics:
         self._claims = Gauge(
             "dra_driver_claims_prepared", "Claims that are prepared on this node now.", registry=self._registry
         )
+        self._damaged = Gauge(
+            "dra_driver_damaged_records",
+            "Claims of this node whose record was damaged, and that are neither rebuilt nor released yet.",
+            registry=self._registry,
+        )
         self._writes = Counter(
             "dra_driver_resourceslice_writes",
             "Writes of ResourceSlices to the API server.",
@@ -65,6 +71,9 @@ class Metrics:
 
     def claims_prepared(self, count: int) -> None:
         self._claims.set(count)
+
+    def records_damaged(self, count: int) -> None:
+        self._damaged.set(count)
 
     def slice_written(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()

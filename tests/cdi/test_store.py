@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def spec_file(directory: Path, uid: str = UID) -> Path:
 
 def test_it_is_a_cdi_store_and_making_one_makes_nothing(store: FileCdiStore, directory: Path) -> None:
     port: CdiStore = store
-    assert (port.uids(), port.present(UID)) == (frozenset(), False)
+    assert port.specs() == {}
     port.remove(UID)
     assert not directory.exists()
 
@@ -66,13 +67,13 @@ def test_writes_one_readable_file_and_a_restart_finds_it(store: FileCdiStore, di
     assert (said["cdiVersion"], said["kind"]) == ("0.5.0", "k8s.gpu.nvidia.com/claim")
     assert len(said["containerEdits"]["mounts"]) == 70
     again = FileCdiStore(str(directory), VENDOR)
-    assert (again.uids(), again.present(UID)) == ({UID}, True)
+    assert (again.specs(), again.present(UID)) == ({UID: True}, True)
     before = path.read_bytes()
     write(again)
     assert path.read_bytes() == before
     again.remove(UID)
     again.remove(UID)
-    assert (store.uids(), store.present(UID)) == (frozenset(), False)
+    assert (store.specs(), store.present(UID)) == ({}, False)
 
 
 def test_common_edits_that_change_are_rendered_anew(store: FileCdiStore, directory: Path) -> None:
@@ -102,9 +103,66 @@ def test_a_damaged_file_is_not_present_but_ours(store: FileCdiStore, directory: 
     write(store)
     spec_file(directory).write_bytes(content.replace(b"UID", UID.encode()))
     assert not store.present(UID)
-    assert store.uids() == {UID}
+    for reader in (store, FileCdiStore(str(directory), VENDOR)):
+        assert reader.specs() == {UID: False}
     write(store)
     assert store.present(UID)
+    assert store.specs() == {UID: True}
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def put_another_in_its_place(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes().replace(b"/lib/7", b"/lib/8"))
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [flip_a_bit, put_another_in_its_place])
+def test_a_file_that_was_changed_since_it_was_written_is_not_whole(
+    store: FileCdiStore, directory: Path, change: Callable[[Path], None]
+) -> None:
+    write(store)
+    path = spec_file(directory)
+    whole, times = path.read_bytes(), path.stat()
+    change(path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == len(whole)
+    assert store.specs() == {UID: False}
+    write(store)
+    assert path.read_bytes() == whole
+    assert store.specs() == {UID: True}
+
+
+def test_what_another_instance_wrote_is_whole_and_not_written_again(store: FileCdiStore, directory: Path) -> None:
+    other, path = FileCdiStore(str(directory), VENDOR), spec_file(directory)
+    write(store)
+    assert other.specs() == {UID: True}
+    write(other)
+    assert store.specs() == {UID: True}
+    again = FileCdiStore(str(directory), VENDOR)
+    write(again)  # as at its start, knowing nothing: another file that says the same
+    assert store.specs() == {UID: False}
+    inode = path.stat().st_ino
+    write(store)
+    assert path.stat().st_ino == inode
+    assert store.specs() == again.specs() == {UID: True}
+
+
+def test_files_that_nobody_changed_are_not_read_to_look_at_them(store: FileCdiStore, directory: Path) -> None:
+    write(store)
+    opened: list[object] = []
+    looking = True  # a hook stays for ever
+    sys.addaudithook(lambda event, arguments: opened.append(arguments[0]) if looking and event == "open" else None)
+    assert store.specs() == {UID: True}
+    assert str(spec_file(directory)) not in opened
+    write(store)
+    looking = False
+    assert str(spec_file(directory)) in opened, "or nothing was seen"
 
 
 def test_files_of_others_are_neither_seen_nor_touched(store: FileCdiStore, directory: Path) -> None:
@@ -124,7 +182,7 @@ def test_files_of_others_are_neither_seen_nor_touched(store: FileCdiStore, direc
     left = directory / f".{spec_file(directory).name}.0123456789abcdef.tmp"
     left.write_bytes(b"ours, half")
     os.utime(left, (1, 1))
-    assert store.uids() == {UID}
+    assert store.specs() == {UID: True}
     assert store.sweep() == (str(left),)
     store.remove(UID)
     assert sorted(entry.name for entry in directory.iterdir()) == sorted(others)
@@ -174,7 +232,7 @@ def test_a_full_file_system_keeps_the_old_spec(tmp_path: Path) -> None:
         with pytest.raises(RetryLater, match="no space"):
             fill()
         assert store.present(UID)
-        assert all(store.present(uid) for uid in store.uids())
+        assert all(store.present(uid) for uid in store.specs())
         assert not list(tmp_path.glob(".*"))
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
@@ -214,4 +272,4 @@ def test_a_reader_like_the_container_runtime_never_sees_half_a_spec(store: FileC
             writer.send_signal(signal.SIGKILL)
             writer.wait()
     assert reads > 20
-    assert store.uids() == {"claim-a"}
+    assert store.specs() == {"claim-a": True}

@@ -126,6 +126,18 @@ class Process:
 
 
 @contextmanager
+def parts_of(node: FlowNode) -> Iterator[app.Parts]:
+    """The parts of an agent that nobody has started."""
+    parts = app.build(load({**node.settings, "keeper_s": "600"}, {}))
+    try:
+        yield parts
+    finally:
+        parts.host.hardware.stop()
+        parts.events.stop()
+        parts.api.close()
+
+
+@contextmanager
 def kubelet_of(node: FlowNode) -> Iterator[Calls]:
     with running(FakeKubelet(node.directory / "kubelet/plugins_registry")) as kubelet:
         yield Calls(kubelet)

@@ -98,7 +98,7 @@ class Run:
         """What the agent does before it serves."""
         self._parts.catalog.refresh()
         swept = recover(self._parts.driver, self._parts.rooms)
-        return {"kept": list(swept.kept), "undone": list(swept.undone), "strays": list(swept.stray_specs)}
+        return {"kept": list(swept.kept), "undone": list(swept.undone), "damaged": list(swept.damaged)}
 
     def prepare(self, *ref: str) -> list[list[str]]:
         (prepare,) = self._parts.driver.prepare_each([ClaimRef(*ref)])

@@ -6,13 +6,14 @@ each time is what follows a real crash: the agent starts again, and the node goe
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dra_driver.model.claim import ClaimRef
 from tests.flows.crash import KEEP, START, CrashLab, Site, Walk, prepare, unprepare
-from tests.flows.node import GPU_0, GPU_1
+from tests.flows.node import CLAIMS, GPU_0, GPU_1
 from tests.kube.stub_api import StubApi
 
 BOTH = (GPU_0, GPU_1)
@@ -123,8 +124,10 @@ def test_killed_in_recovery_of_a_node_with_a_bit_of_everything(walk: Walk) -> No
 
     def first(site: Site) -> None:
         interrupt(site)
+        walk.claims.claim(GPU_0, uid=stray.uid, name=stray.name)
         site.does(prepare(stray))
         site.node.record_path(stray).unlink()
+        site.node.api.delete(CLAIMS, stray.name, stray.namespace)
         site.does(prepare(ready), prepare(damaged))
         cut_off(site.node.record_path(damaged))
         site.node.spec_path(ready).unlink()
@@ -166,6 +169,21 @@ def test_killed_while_a_damaged_record_is_rebuilt_its_devices_are_never_given_aw
     def then(site: Site) -> None:
         assert site.refuses(prepare(other))[0] == "RetryLater"
         site.does(START, KEEP)
+        assert site.outlives(ref, other, *BOTH)
+
+    walk(START, KEEP, first=first, then=then)
+
+
+def test_killed_while_a_ledger_that_was_wiped_is_rebuilt_the_next_one_finishes_it(
+    walk: Walk, ref: ClaimRef, other: ClaimRef
+) -> None:
+    def first(site: Site) -> None:
+        site.does(prepare(ref))
+        shutil.rmtree(site.node.directory / "run")
+
+    def then(site: Site) -> None:
+        site.does(START, KEEP)
+        assert site.node.wholly_prepared(ref, *BOTH)
         assert site.outlives(ref, other, *BOTH)
 
     walk(START, KEEP, first=first, then=then)

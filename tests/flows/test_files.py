@@ -6,17 +6,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dra_driver.app import Parts, build
 from dra_driver.core.recovery import recover
 from dra_driver.model.claim import ClaimRef
-from dra_driver.settings import load
 from dra_driver.state.schema import frame
-from tests.flows.agent import Agent
+from tests.flows.agent import Agent, parts_of
+from tests.flows.damage import cut_off, damages, flip_a_bit
 from tests.flows.node import CLAIMS, GPU_0, GPU_1, FlowNode
 from tests.kube.stub_api import StubApi
 from tests.kubelet.fake_kubelet import eventually
@@ -50,23 +48,6 @@ def mount() -> Iterator[Mounted]:
     yield make
     for place in mounted:
         subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def cut_off(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:60])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def flip_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(bytes(data))
-
-
-damages = pytest.mark.parametrize("damage", [cut_off, empty, flip_a_bit])
 
 
 def newer(path: Path) -> None:
@@ -161,18 +142,6 @@ def test_a_damaged_record_whose_gpu_does_not_answer_goes_on_blocking_it(node: Fl
         assert f"still prepared for {ref}" in agent.refused(other)
         agent.prepare(ref)
         assert node.wholly_prepared(ref, GPU_0)
-
-
-@contextmanager
-def parts_of(node: FlowNode) -> Iterator[Parts]:
-    """The parts of an agent that nobody has started."""
-    parts = build(load({**node.settings, "keeper_s": "600"}, {}))
-    try:
-        yield parts
-    finally:
-        parts.host.hardware.stop()
-        parts.events.stop()
-        parts.api.close()
 
 
 def test_a_damaged_record_that_cannot_be_rebuilt_does_not_list_all_claims_again_and_again(

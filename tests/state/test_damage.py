@@ -52,6 +52,42 @@ def test_putting_the_rebuilt_record_ends_the_damage(
     assert [path.name for path in (directory / "damaged").iterdir()] == [f"{A}.1.settled"], "kept to be looked at"
 
 
+def test_a_record_that_is_missed_counts_as_damaged_until_its_claim_is_ready_again(
+    ledger: FileLedger, directory: Path, make_record: MakeRecord
+) -> None:
+    for number in (1, 2):
+        ledger.miss(A)
+        ledger.miss(A)
+        other = reopened(directory)
+        [damaged] = other.damaged()
+        assert (damaged.uid, damaged.set_aside) == (A, str(directory / "damaged" / f"{A}.{number}"))
+        assert damaged.why == "it had vanished, or was empty"
+        assert other.sweep() == Swept()
+        ledger.put(make_record(A, "gpu-0", phase=Phase.STARTED))
+        assert [damaged.uid for damaged in other.damaged()] == [A]
+        ledger.put(make_record(A, "gpu-0", phase=Phase.READY))
+        assert (other.damaged(), other.holders("gpu-0")) == ((), {A})
+        ledger.drop(A)
+
+
+def test_a_record_that_is_there_is_not_missed(ledger: FileLedger, directory: Path, make_record: MakeRecord) -> None:
+    ledger.put(make_record(A, "gpu-0"))
+    ledger.miss(A)
+    assert ledger.damaged() == ()
+    tear(directory, A)
+    ledger.miss(A)
+    assert ledger.damaged() == (), "it is there, and set aside when it is read"
+    assert ledger.find(A) is None
+    ledger.miss(A)
+    assert [damaged.why for damaged in ledger.damaged()] == ["the first line is not that of a ledger file"]
+
+
+def test_a_claim_that_is_missed_and_gone_is_dropped(ledger: FileLedger) -> None:
+    ledger.miss(A)
+    ledger.drop(A)
+    assert (ledger.damaged(), ledger.uids()) == ((), frozenset())
+
+
 def test_what_a_damaged_record_held_stays_blocked_until_its_claim_is_ready_again(
     ledger: FileLedger, directory: Path, make_record: MakeRecord
 ) -> None:
