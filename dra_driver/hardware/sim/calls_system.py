@@ -10,6 +10,7 @@ from dra_driver.hardware.sim import arguments as c
 from dra_driver.hardware.sim.calls import Call, Subject
 from dra_driver.hardware.sim.codes import ERROR_STRINGS, Code, Refused
 from dra_driver.hardware.sim.session import Session
+from dra_driver.hardware.sim.state import State
 
 _INIT_NO_GPUS: Final = 1
 
@@ -71,11 +72,12 @@ def count(session: Session, out: Any) -> None:
 
 
 def handle_by_index(session: Session, index: Any, out: Any) -> None:
-    gpus = session.present(session.file.read())
+    state = session.file.read()
+    gpus = session.present(state)
     wanted = c.number(index)
     if not 0 <= wanted < len(gpus):
         raise Refused(Code.INVALID_ARGUMENT)
-    _put_gpu(session, "nvmlDeviceGetHandleByIndex_v2", gpus[wanted].pci, out)
+    _put_gpu(session, state, "nvmlDeviceGetHandleByIndex_v2", gpus[wanted].pci, out)
 
 
 def handle_by_uuid(session: Session, uuid: Any, out: Any) -> None:
@@ -83,21 +85,22 @@ def handle_by_uuid(session: Session, uuid: Any, out: Any) -> None:
     state = session.file.read()
     for gpu in session.present(state):
         if gpu.uuid == wanted:
-            return _put_gpu(session, "nvmlDeviceGetHandleByUUID", gpu.pci, out)
+            return _put_gpu(session, state, "nvmlDeviceGetHandleByUUID", gpu.pci, out)
         for gi in state["gpus"][gpu.pci]["instances"]:
             for ci in gi["compute"]:
                 if ci["uuid"] == wanted:
-                    session.gate("nvmlDeviceGetHandleByUUID", gpu.pci)
-                    session.reachable(gpu.pci, session.file.read())
+                    state = session.gate(state, "nvmlDeviceGetHandleByUUID", gpu.pci)
+                    session.reachable(gpu.pci, state)
                     return c.put_handle(out, session.handle("mig", gpu.pci, ci["token"]))
     raise Refused(Code.NOT_FOUND)
 
 
 def handle_by_serial(session: Session, serial: Any, out: Any) -> None:
     wanted = c.text(serial)
-    for gpu in session.present(session.file.read()):
+    state = session.file.read()
+    for gpu in session.present(state):
         if gpu.serial == wanted:
-            return _put_gpu(session, "nvmlDeviceGetHandleBySerial", gpu.pci, out)
+            return _put_gpu(session, state, "nvmlDeviceGetHandleBySerial", gpu.pci, out)
     raise Refused(Code.NOT_FOUND)
 
 
@@ -111,15 +114,15 @@ def handle_by_pci(session: Session, bus_id: Any, out: Any) -> None:
     except ValueError:
         raise Refused(Code.INVALID_ARGUMENT) from None
     wanted = f"{domain:04x}:{parts[-2]}:{parts[-1]}"
-    for gpu in session.present(session.file.read()):
+    state = session.file.read()
+    for gpu in session.present(state):
         if gpu.pci == wanted:
-            return _put_gpu(session, "nvmlDeviceGetHandleByPciBusId_v2", gpu.pci, out)
+            return _put_gpu(session, state, "nvmlDeviceGetHandleByPciBusId_v2", gpu.pci, out)
     raise Refused(Code.NOT_FOUND)
 
 
-def _put_gpu(session: Session, symbol: str, pci: str, out: Any) -> None:
-    session.gate(symbol, pci)
-    session.reachable(pci, session.file.read())
+def _put_gpu(session: Session, state: State, symbol: str, pci: str, out: Any) -> None:
+    session.reachable(pci, session.gate(state, symbol, pci))
     c.put_handle(out, session.handle("gpu", pci))
 
 

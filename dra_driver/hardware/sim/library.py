@@ -71,15 +71,16 @@ class SimulatedNvml:
         session = self._session
         kinds = _HANDLE_KINDS.get(call.subject)
         if kinds is None:
-            if call.subject is Subject.SYSTEM:
-                session.require_ready(session.file.read())
             if call.symbol != "nvmlErrorString":  # it answers a text and cannot fail
-                session.gate(call.symbol, ANY)
+                state = session.file.read()
+                if call.subject is Subject.SYSTEM:
+                    session.require_ready(state)
+                session.gate(state, call.symbol, ANY)
             return call.function(session, *given)
-        session.require_ready(session.file.read())
-        key = session.key(arguments.handle(given[0]), *kinds)
-        session.gate(call.symbol, ANY, key.pci)
         state = session.file.read()
+        session.require_ready(state)
+        key = session.key(arguments.handle(given[0]), *kinds)
+        state = session.gate(state, call.symbol, ANY, key.pci)
         session.require_ready(state)  # the driver may have gone while the call waited
         target = session.target(key, state)
         if target.is_mig and kinds[0] == "gpu" and not call.mig:

@@ -147,11 +147,11 @@ class Session:
 
     # ---- faults
 
-    def gate(self, symbol: str, *scopes: str) -> None:
+    def gate(self, state: State, symbol: str, *scopes: str) -> State:
         """Where a call meets the faults of `scopes` (ANY, a PCI address): it waits as long as told, then fails if
-        told to."""
-        if not self.file.read()["faults"]:
-            return
+        told to. `state` is what the call has just read; returned is the state as it is after the wait."""
+        if not state["faults"]:
+            return state
         started = time.monotonic()
         while any(
             fault["kind"] == "hang" or (fault["kind"] == "delay" and time.monotonic() < started + fault["seconds"])
@@ -161,6 +161,7 @@ class Session:
         for fault in self._faults(symbol, scopes):
             if fault["kind"] == "fail" and self._strike(fault):
                 raise Refused(Code(fault["code"]))
+        return self.file.read()
 
     def _faults(self, symbol: str, scopes: tuple[str, ...]) -> list[Fault]:
         return [
