@@ -45,7 +45,9 @@ def read(
     """The values of one table by row name. `check` says what is wrong with values that are right one by one. TellUser with
     every mistake."""
     mistakes: list[str] = []
-    from_file = _read_file(file, rows, mistakes)
+    from_file, of_nodes = _read_file(file, rows, mistakes)
+    node = next((_pick(row, flags, environment, from_file)[0] for row in rows if row.name == "node_name"), "")
+    from_file = {**from_file, **of_nodes.get(node, {})}
     values: dict[str, Any] = {}
     for row in rows:
         value, where = _pick(row, flags, environment, from_file)
@@ -77,28 +79,43 @@ def _pick(
     return row.default, row.flag
 
 
-def _read_file(file: Path | None, rows: Sequence[Row], mistakes: list[str]) -> Mapping[str, str]:
+def _read_file(
+    file: Path | None, rows: Sequence[Row], mistakes: list[str]
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The settings of all nodes, and those of single ones by the node's name, which stand under `nodes:`."""
     if file is None:
-        return {}
+        return {}, {}
     import yaml
 
     try:
         document = yaml.safe_load(file.read_bytes()) or {}
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         mistakes.append(f"settings file {file}: {' '.join(str(error).split())}")
-        return {}
+        return {}, {}
+    names = {row.name.replace("_", "-"): row.name for row in rows}
+    where = f"settings file {file}"
+    nodes = document.pop("nodes", {}) if isinstance(document, dict) and "node-name" in names else {}
+    if not isinstance(nodes, dict):
+        mistakes.append(f"{where}: nodes must be a mapping of node names to settings")
+        nodes = {}
+    of_nodes = {
+        str(node): _plain(section, names, f"{where}: nodes.{node}", mistakes) for node, section in nodes.items()
+    }
+    return _plain(document, names, where, mistakes), of_nodes
+
+
+def _plain(document: object, names: Mapping[str, str], where: str, mistakes: list[str]) -> dict[str, str]:
     if not isinstance(document, dict):
-        mistakes.append(f"settings file {file}: must be a mapping of setting names to values")
+        mistakes.append(f"{where}: must be a mapping of setting names to values")
         return {}
-    known = {row.name.replace("_", "-"): row.name for row in rows}
     values: dict[str, str] = {}
     for key, value in document.items():
-        if key not in known:
-            mistakes.append(f"settings file {file}: {key!r} is not a setting")
+        if key not in names:
+            mistakes.append(f"{where}: {key!r} is not a setting")
         elif isinstance(value, dict | list) or value is None:
-            mistakes.append(f"settings file {file}: {key} must be a plain value")
+            mistakes.append(f"{where}: {key} must be a plain value")
         else:
-            values[known[key]] = str(value)
+            values[names[key]] = str(value)
     return values
 
 
@@ -147,7 +164,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def address(value: str) -> str:
-    host, separator, port = value.rpartition(":")
+    _, separator, port = value.rpartition(":")
     if value != "off" and not (separator and port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise ValueError("must be ADDRESS:PORT (as 0.0.0.0:8080, port 0 for any free one) or off")
-    return value if value == "off" or host else f"0.0.0.0:{port}"
+        raise ValueError("must be ADDRESS:PORT, :PORT (all addresses of both families; port 0 for any free one) or off")
+    return value

@@ -43,6 +43,30 @@ def test_all_mistakes_are_told_at_once_and_where_they_come_from(tmp_path: Path) 
         assert words in str(caught.value)
 
 
+def test_what_the_file_says_of_a_node_beats_what_it_says_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("machine: t4\nrescan-s: 5\nnodes:\n  node-a: {machine: dgx-h100}\n  node-b: {rescan-s: 7}\n")
+    of = {node: load({}, {"NODE_NAME": node}, file) for node in ("node-a", "node-b", "node-c")}
+    assert [(of[node].machine, of[node].rescan_s) for node in of] == [("dgx-h100", 5), ("t4", 7), ("t4", 5)]
+    assert load({"machine": "gb200"}, {"NODE_NAME": "node-a"}, file).machine == "gb200"
+
+
+def test_mistakes_about_any_node_are_told_on_every_node(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("nodes:\n  node-a: {mashine: t4}\n  node-b: t4\n")
+    with pytest.raises(TellUser) as caught:
+        load({}, {"NODE_NAME": "node-c"}, file)
+    assert "nodes.node-a: 'mashine' is not a setting" in str(caught.value)
+    assert "nodes.node-b: must be a mapping of setting names to values" in str(caught.value)
+    file.write_text("nodes: [node-a]\n")
+    with pytest.raises(TellUser, match="nodes must be a mapping of node names to settings"):
+        load({}, {}, file)
+
+
+def test_a_port_alone_is_all_addresses_of_both_families() -> None:
+    assert load({"http_address": ":8080"}, {}).http_address == ":8080"
+
+
 @pytest.mark.parametrize("text", ["- a", "{", "\x00", "a: &a [*a]"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
