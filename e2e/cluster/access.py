@@ -73,6 +73,20 @@ class Api:
             raise ClusterError(f"{method} {path} at {self._server}: {error}") from None
 
 
+Request = Callable[[str, str, Mapping[str, Any] | None], dict[str, Any]]
+
+
+def service_account_token(request: Request, namespace: str, name: str, node: str | None) -> str:
+    """Mint a token of a ServiceAccount that exists; with `node` it carries that node's name as a claim."""
+    specification: dict[str, Any] = {}
+    if node is not None:
+        uid = request("GET", f"/api/v1/nodes/{node}", None)["metadata"]["uid"]
+        specification["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": specification}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    return str(request("POST", path, body)["status"]["token"])
+
+
 def wait(
     what: str,
     done: Callable[[], bool],

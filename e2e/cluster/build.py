@@ -26,22 +26,24 @@ PAUSE_FLAGS = ("-static", "-Os", "-s")
 Programs = Mapping[str, Path]  # name -> where it lies
 
 
-def places(programs: Iterable[Program], go_version: str) -> dict[str, Path]:
-    """Where each program lies in the cache, or will."""
+def places(programs: Iterable[Program], go_version: str, *, pause: bool = True) -> dict[str, Path]:
+    """Where each program lies in the cache, or will; by default with `pause`, the only one that is compiled by gcc."""
     root = cache_directory() / "bin"
     found = {program.name: root / program.module.key(go_version) / program.name for program in programs}
-    pause = hashlib.sha256(PAUSE_SOURCE.read_bytes() + " ".join((*PAUSE_FLAGS, platform.machine())).encode())
-    return {**found, "pause": root / f"pause-{pause.hexdigest()[:12]}" / "pause"}
+    if not pause:
+        return found
+    key = hashlib.sha256(PAUSE_SOURCE.read_bytes() + " ".join((*PAUSE_FLAGS, platform.machine())).encode())
+    return {**found, "pause": root / f"pause-{key.hexdigest()[:12]}" / "pause"}
 
 
-def missing(programs: Iterable[Program], go_version: str) -> list[str]:
-    return [name for name, place in places(programs, go_version).items() if not place.exists()]
+def missing(programs: Iterable[Program], go_version: str, *, pause: bool = True) -> list[str]:
+    return [name for name, place in places(programs, go_version, pause=pause).items() if not place.exists()]
 
 
-def build(programs: Iterable[Program], go: Go) -> Programs:
+def build(programs: Iterable[Program], go: Go, *, pause: bool = True) -> Programs:
     """Every program, built where it is not cached; one line each. ClusterError with the compiler's last lines."""
     wanted = {program.name: program for program in programs}
-    where = places(wanted.values(), go.version)
+    where = places(wanted.values(), go.version, pause=pause)
     with _one_build_at_a_time():
         for number, (name, place) in enumerate(where.items(), 1):
             version = wanted[name].module.version if name in wanted else ""

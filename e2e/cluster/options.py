@@ -21,7 +21,9 @@ HOME = Path("/var/tmp/dra-e2e")
 
 
 def default_home() -> Path:
-    return Path(os.environ.get("DRA_E2E_HOME") or HOME)
+    """A user who is not root, and has Docker, has a home of his own."""
+    usual = HOME if os.geteuid() == 0 else Path(f"{HOME}-{os.geteuid()}")
+    return Path(os.environ.get("DRA_E2E_HOME") or usual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ SECCOMP = Requirement(
 )
 
 
-def provide(programs: Iterable[Program], *, to_run: bool) -> Go:
+def provide(programs: Iterable[Program], *, to_run: bool, pause: bool = True) -> Go:
     """See to all that building these programs, and running a cluster, needs; the Go that builds them.
 
     ClusterError lists everything that is missing and cannot be installed from here.
@@ -110,7 +110,8 @@ def provide(programs: Iterable[Program], *, to_run: bool) -> Go:
     os.environ["PATH"] = PATH
     go = present_go()
     needed = list(RUNNING) if to_run else []
-    unbuilt = missing(programs, go.version) if go else [program.name for program in programs] + ["pause"]
+    everything = [program.name for program in programs] + (["pause"] if pause else [])
+    unbuilt = missing(programs, go.version, pause=pause) if go else everything
     if "pause" in unbuilt or "runc" in unbuilt:
         needed.append(COMPILING)
     if "runc" in unbuilt:

@@ -125,13 +125,7 @@ class RunningCluster:
         return self._pki.token(identity)
 
     def service_account_token(self, namespace: str, name: str, node: str | None = None) -> str:
-        specification: dict[str, Any] = {}
-        if node is not None:
-            uid = self.request("GET", f"/api/v1/nodes/{node}")["metadata"]["uid"]
-            specification["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": specification}
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        return str(self.request("POST", path, body)["status"]["token"])
+        return access.service_account_token(self.request, namespace, name, node)
 
     def write_kubeconfig(self, path: Path, token: str) -> Path:
         return access.write_private(path, access.kubeconfig(self.server, self.ca.read_bytes(), token, self.name))
