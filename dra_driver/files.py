@@ -15,6 +15,7 @@ from contextlib import suppress
 from dra_driver.model.errors import RetryLater, TellUser
 
 _READ_BYTES = 65536
+_OWNER_ONLY = 0o600
 # Dot in front: no reader of ours or of CDI takes it for a file of its own. `.tmp`: CDI readers parse *.json and *.yaml.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
@@ -84,7 +85,8 @@ def replace(
         fd = _create(temporary, directory, directory_mode, durable)
         try:
             try:
-                os.fchmod(fd, mode)  # the umask has no say
+                if mode != _OWNER_ONLY:
+                    os.fchmod(fd, mode)  # the umask has no say
                 view = memoryview(data)
                 while view:
                     view = view[os.write(fd, view) :]
@@ -106,13 +108,13 @@ def replace(
 def _create(temporary: str, directory: str, directory_mode: int, durable: bool) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(temporary, flags, 0o600)
+        return os.open(temporary, flags, _OWNER_ONLY)
     except FileNotFoundError:
         os.makedirs(directory, mode=directory_mode, exist_ok=True)
         os.chmod(directory, directory_mode)
         if durable:
             sync_directory(os.path.dirname(directory))
-        return os.open(temporary, flags, 0o600)
+        return os.open(temporary, flags, _OWNER_ONLY)
 
 
 def remove(path: str, doing: str, *, durable: bool = False) -> bool:

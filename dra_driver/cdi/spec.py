@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dra_driver.cdi.names import kind_problem, name_problem
@@ -85,7 +86,7 @@ def render(kind: str, devices: Sequence[tuple[str, ContainerEdits]], common: Par
     if not by_name:
         raise InvalidSpecError("there is no device in it")
 
-    rendered = [(name, part(edits or _marker(name))) for name, edits in sorted(by_name.items())]
+    rendered = [(name, _device_part(edits or _marker(name))) for name, edits in sorted(by_name.items())]
     version = _least_version(
         _Features(
             class_name=kind.partition("/")[2],
@@ -96,6 +97,10 @@ def render(kind: str, devices: Sequence[tuple[str, ContainerEdits]], common: Par
     lines = ",\n".join(f'{{"name":"{name}","containerEdits":{one.text}}}' for name, one in rendered)
     shared = f',\n"containerEdits":{common.text}' if common.edits else ""
     return f'{{"cdiVersion":"{version}",\n"kind":"{kind}",\n"devices":[\n{lines}]{shared}}}\n'
+
+
+# A node has few devices, and each is described in the same words for every claim that gets it.
+_device_part = lru_cache(maxsize=256)(part)
 
 
 def edit_problems(edits: ContainerEdits) -> list[str]:

@@ -8,7 +8,7 @@ much as this, and a prepare consists of little else.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import httptools
@@ -26,9 +26,13 @@ class NoAnswerError(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    headers: Mapping[str, str]
-    """By lower-case name."""
     data: bytes
+    raw_headers: Sequence[tuple[bytes, bytes]]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case name."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
 
 
 class PendingGet:
@@ -49,7 +53,7 @@ class PendingGet:
         if not parts.keep_alive:
             self._connection.close()
         self._pool._put_conn(self._connection)
-        return Answer(parts.status, parts.headers, b"".join(parts.body))
+        return Answer(parts.status, b"".join(parts.body), parts.headers)
 
 
 def send(
@@ -84,7 +88,7 @@ class _Parts:
     def __init__(self) -> None:
         self.status = 0
         self.keep_alive = False
-        self.headers: dict[str, str] = {}
+        self.headers: list[tuple[bytes, bytes]] = []
         self.body: list[bytes] = []
         self._complete = False
         self._parser = httptools.HttpResponseParser(self)
@@ -100,7 +104,7 @@ class _Parts:
                 raise NoAnswerError(str(error)) from error
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         self.body.append(body)

@@ -22,7 +22,7 @@ from urllib3.response import BaseHTTPResponse
 from dra_driver import __version__
 from dra_driver.kube import errors
 from dra_driver.kube.access import TOKEN_AGE_S, Access, from_service_account
-from dra_driver.kube.asking import NoAnswerError, PendingGet, send
+from dra_driver.kube.asking import Answer, NoAnswerError, PendingGet, send
 from dra_driver.kube.watch import ListWatch
 from dra_driver.model.errors import DriverError
 
@@ -79,7 +79,7 @@ class KubeApi:
         url = f"{path}?{urlencode(query)}" if query else path
         payload = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         answer = self._send(method, url, payload, content_type, self._timeout, stream=False)
-        return self._decoded(method, url, answer.status, answer.data, answer.headers)
+        return self._decoded(method, url, answer)
 
     def ask(self, paths: Sequence[str]) -> list[Callable[[], dict[str, Any]]]:
         """Sends a GET for each path, each on a connection of its own; what is returned waits for the answer, and gives or
@@ -109,11 +109,12 @@ class KubeApi:
             return self.request("GET", path)  # the server closes idle connections, and that race is not news
         except OSError as error:
             raise self._unreachable("GET", path, access, error) from error
-        return self._decoded("GET", path, answer.status, answer.data, answer.headers)
+        return self._decoded("GET", path, answer)
 
-    def _decoded(self, method: str, url: str, status: int, data: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    def _decoded(self, method: str, url: str, answer: Answer | BaseHTTPResponse) -> dict[str, Any]:
+        status, data = answer.status, answer.data
         if not 200 <= status < 300:
-            raise self._refused(method, url, status, data, headers)
+            raise self._refused(method, url, status, data, answer.headers)
         if not data:
             return {}
         try:
