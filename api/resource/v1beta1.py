@@ -1,6 +1,6 @@
 """resource.nvidia.com/v1beta1: GpuConfig and MigDeviceConfig, field for field what existing manifests use.
 
-`decode` is the one validator: prepare, `dra-driver validate` and (later) the admission webhook say the same sentences.
+`decode` is the one validator: prepare, `dra-driver validate` and the admission webhook say the same sentences.
 Source of names, enums and ranges: the reference sheet of the existing driver, section 3.
 """
 

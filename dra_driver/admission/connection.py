@@ -30,8 +30,9 @@ class Connection:
     """What the server knows about one client. `since` is when it last changed from answering to waiting, `answering`
     whether a whole request is being worked on."""
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, request_s: float) -> None:
         self.socket = client
+        self.request_s = request_s
         self.since = time.monotonic()
         self.answering = False
         self.ending = False
@@ -49,8 +50,9 @@ class Connection:
 class _Incoming(io.RawIOBase):
     """Bytes from the client until a deadline for all of them: a limit for each read would let a client drip for ever."""
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, request_s: float) -> None:
         self._client = client
+        self._request_s = request_s
         self._deadline = 0.0
         self._waiting = True
 
@@ -69,7 +71,7 @@ class _Incoming(io.RawIOBase):
         count = self._client.recv_into(buffer)
         if self._waiting:
             self._waiting = False
-            self._deadline = time.monotonic() + REQUEST_S
+            self._deadline = time.monotonic() + self._request_s
         return count
 
 
@@ -87,7 +89,7 @@ class _Requests(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._incoming = _Incoming(self._own.socket)
+        self._incoming = _Incoming(self._own.socket, self._own.request_s)
         self.rfile = io.BufferedReader(self._incoming, 65536)
 
     def handle_one_request(self) -> None:
@@ -107,7 +109,7 @@ class _Requests(BaseHTTPRequestHandler):
         try:
             body = self.rfile.read(length)
         except TimeoutError:
-            self._refuse(408, f"reading a review of {length} bytes: they did not come within {REQUEST_S:.0f} s")
+            self._refuse(408, f"reading a review of {length} bytes: they did not come within {self._own.request_s:g} s")
             return
         if len(body) < length:
             self.close_connection = True  # the client has gone
@@ -124,7 +126,18 @@ class _Requests(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_GET  # noqa: N815 - http.server's names
 
     def handle_expect_100(self) -> bool:
-        return self._length() is not None and super().handle_expect_100()
+        if self._length() is None:
+            return False
+        self.send_response_only(100)
+        self.end_headers()
+        self.wfile.flush()  # the client waits for it
+        return True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        self.request_version = (
+            self.protocol_version
+        )  # a request that was not understood would get an answer without head
+        super().send_error(code, message, explain)
 
     def _path_is_known(self) -> bool:
         return self.path.partition("?")[0] == PATH  # API servers add ?timeout=5s
@@ -171,7 +184,7 @@ class _Requests(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self._own.socket.settimeout(REQUEST_S)
+            self._own.socket.settimeout(self._own.request_s)
             self.wfile.write(reply.body)
 
     def version_string(self) -> str:

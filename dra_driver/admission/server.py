@@ -21,7 +21,8 @@ STOP_S = 10.0
 
 class Server:
     """`address` ("" for all of both families) and `port` (0: any free one); `context` is asked for each connection, so
-    that a new certificate needs no restart; `answer` judges one body."""
+    that a new certificate needs no restart; `answer` judges one body; at most `limit` connections at a time, `request_s`
+    from the first byte of a request to its last."""
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class Server:
         context: Callable[[], ssl.SSLContext],
         answer: Answer,
         limit: int = CONNECTIONS,
+        request_s: float = REQUEST_S,
     ) -> None:
         self._address = address
         self._wanted = port
         self._context = context
         self._answer = answer
         self._limit = limit
+        self._request_s = request_s
         self._lock = threading.Condition()
         self._connections: set[Connection] = set()
         self._listening: socket.socket | None = None
@@ -91,7 +94,7 @@ class Server:
                     log.error("accepting a connection: %s; it is tried again", error.strerror)  # noqa: TRY400
                     time.sleep(0.1)  # out of file descriptors: the waiting connection stays, and so does the error
                 continue
-            connection = Connection(client)
+            connection = Connection(client, self._request_s)
             with self._lock:
                 if len(self._connections) >= self._limit:
                     self._make_room()
@@ -113,7 +116,7 @@ class Server:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            connection.socket.settimeout(REQUEST_S)
+            connection.socket.settimeout(self._request_s)
             secure = self._context().wrap_socket(connection.socket, server_side=True, do_handshake_on_connect=False)
             connection.socket = secure
             secure.do_handshake()

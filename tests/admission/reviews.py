@@ -91,7 +91,7 @@ def manifest(
     specs = {
         "ResourceClaim": {"devices": devices},
         "ResourceClaimTemplate": {"spec": {"devices": devices}},
-        "DeviceClass": {"config": list(configs)},
+        "DeviceClass": {"config": [{"opaque": config["opaque"]} for config in configs]},
     }
     metadata = {"name": name, **({} if kind == "DeviceClass" else {"namespace": "default"})}
     return {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": metadata, "spec": specs[kind]}
