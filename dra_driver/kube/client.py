@@ -51,7 +51,12 @@ class KubeApi:
     """
 
     def __init__(
-        self, kubeconfig: str | None = None, *, token_age_s: float = TOKEN_AGE_S, renew_every_s: float = RENEW_EVERY_S
+        self,
+        kubeconfig: str | None = None,
+        *,
+        token_age_s: float = TOKEN_AGE_S,
+        renew_every_s: float = RENEW_EVERY_S,
+        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         self._kubeconfig = kubeconfig
         self._token_age_s = token_age_s
@@ -61,7 +66,8 @@ class KubeApi:
         self._renewed_at = 0.0
         self._watches: set[ListWatch] = set()
         self._closed = False
-        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
+        self._read_timeout_s = read_timeout_s
+        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s)
         self.paths_not_served = 0
         self.watch_events_skipped = 0
 
@@ -99,7 +105,7 @@ class KubeApi:
             headers = self._headers(access)
         except DriverError:
             return None
-        sent = send(access.pool, access.prefix + path, headers, CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+        sent = send(access.pool, access.prefix + path, headers, CONNECT_TIMEOUT_S, self._read_timeout_s)
         return (access, sent) if sent is not None else None
 
     def _answer(self, path: str, access: Access, sent: PendingGet) -> dict[str, Any]:

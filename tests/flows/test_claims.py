@@ -13,7 +13,8 @@ import pytest
 
 from dra_driver.hardware.driver_files import LOOK_EVERY_S
 from dra_driver.model.claim import ClaimRef
-from tests.flows.agent import Agent
+from dra_driver.model.errors import GiveUp
+from tests.flows.agent import Agent, parts_of
 from tests.flows.node import CLAIMS, DRIVER, GPU_0, GPU_1, FlowNode
 from tests.kubelet.fake_kubelet import eventually
 
@@ -102,6 +103,18 @@ def test_a_device_that_is_let_go_a_moment_later_is_waited_for_instead_of_refused
         waiting.join(10)
         assert len(answers) == 1
         assert node.wholly_prepared(second, GPU_0)
+
+
+def test_a_claim_that_was_unprepared_since_it_was_asked_for_is_asked_for_again(node: FlowNode) -> None:
+    """The kubelet may have been restarted in between; what was true when it asked would bring the claim back."""
+    ref = node.claim(GPU_0)
+    with parts_of(node) as parts:
+        (prepare,) = parts.driver.prepare_each([ref])
+        parts.driver.unprepare(ref)
+        node.api.delete(CLAIMS, ref.name, ref.namespace)
+        with pytest.raises(GiveUp, match="does not exist any more"):
+            prepare()
+    assert node.nothing_left()
 
 
 @pytest.mark.parametrize(

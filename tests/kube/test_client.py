@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
+import socketserver
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +23,26 @@ def put_claim(stub: StubApi) -> None:
     stub.put("resource.k8s.io/resourceclaims", {"metadata": {"namespace": "ml", "name": "one", "uid": "u1"}})
 
 
-def test_a_get_returns_the_object_and_says_who_asks(stub: StubApi, api: KubeApi) -> None:
+Get = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(params=["request", "ask"])
+def get(request: pytest.FixtureRequest, api: KubeApi) -> Get:
+    """The two ways to the same answer."""
+    return get_by(request.param, api)
+
+
+def get_by(way: str, api: KubeApi) -> Get:
+    def ask(path: str) -> dict[str, Any]:
+        (answer,) = api.ask([path])
+        return answer()
+
+    return ask if way == "ask" else lambda path: api.request("GET", path)
+
+
+def test_a_get_returns_the_object_and_says_who_asks(stub: StubApi, get: Get) -> None:
     put_claim(stub)
-    assert api.request("GET", CLAIM)["metadata"]["uid"] == "u1"
+    assert get(CLAIM)["metadata"]["uid"] == "u1"
     headers = stub.requests[-1].headers
     assert headers["User-Agent"].startswith("dra-driver/")
     assert headers["Authorization"] == "Bearer secret"
@@ -50,11 +71,11 @@ def test_bodies_are_sent_as_they_are_with_fields_that_no_model_knows(stub: StubA
     ],
 )
 def test_every_status_says_what_to_do_next(
-    stub: StubApi, api: KubeApi, status: int, kind: type[errors.ApiError], then: type[Exception]
+    stub: StubApi, get: Get, status: int, kind: type[errors.ApiError], then: type[Exception]
 ) -> None:
     stub.fail("GET", CLAIM, status, message="because of the weather", reason="Weather")
     with pytest.raises(kind) as caught:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert isinstance(caught.value, then)
     assert caught.value.status == status
     assert caught.value.reason == "Weather"
@@ -62,37 +83,35 @@ def test_every_status_says_what_to_do_next(
     assert stub.count("GET") == 1
 
 
-def test_a_claim_that_is_gone_is_not_found_but_a_path_that_is_not_served_is_retried(
-    stub: StubApi, api: KubeApi
-) -> None:
+def test_a_claim_that_is_gone_is_not_found_but_a_path_that_is_not_served_is_retried(stub: StubApi, get: Get) -> None:
     with pytest.raises(errors.NotFound) as gone:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert isinstance(gone.value, GiveUp)
     stub.served = ["v1beta1"]
     with pytest.raises(errors.NotServed) as unserved:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert isinstance(unserved.value, RetryLater)
     stub.fail("GET", CLAIM, 404, body=b"<html>nginx: secret upstream name</html>")
     with pytest.raises(errors.NotServed) as proxy:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert "nginx" not in str(proxy.value)
 
 
-def test_a_429_is_handed_on_at_once_with_the_time_to_wait(stub: StubApi, api: KubeApi) -> None:
+def test_a_429_is_handed_on_at_once_with_the_time_to_wait(stub: StubApi, get: Get) -> None:
     stub.fail("GET", CLAIM, 429, headers={"Retry-After": "7"})
     began = time.monotonic()
     with pytest.raises(errors.TooManyRequests) as caught:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert caught.value.retry_after == 7
     assert time.monotonic() - began < 1
     assert stub.count("GET") == 1
 
 
-def test_a_403_names_the_verb_and_resource_that_rbac_lacks(stub: StubApi, api: KubeApi) -> None:
+def test_a_403_names_the_verb_and_resource_that_rbac_lacks(stub: StubApi, api: KubeApi, get: Get) -> None:
     said = 'User "x" cannot get resource "resourceclaims" in API group "resource.k8s.io" in the namespace "ml"'
     stub.fail("GET", CLAIM, 403, message=said)
     with pytest.raises(errors.Forbidden, match=r"allow verb 'get' on resourceclaims.resource.k8s.io"):
-        api.request("GET", CLAIM)
+        get(CLAIM)
     stub.fail("POST", "slices", 403, message="ValidatingAdmissionPolicy 'p' denied request: wrong node")
     with pytest.raises(errors.Forbidden, match="admission policy or webhook refused to create resourceslices"):
         api.request("POST", "/apis/resource.k8s.io/v1/resourceslices", body={})
@@ -115,35 +134,92 @@ def test_a_request_tells_its_rbac_verb_and_resource(method: str, path: str, verb
     assert errors.wanted(method, path) == (verb, resource)
 
 
-def test_long_messages_are_cut(stub: StubApi, api: KubeApi) -> None:
+def test_long_messages_are_cut(stub: StubApi, get: Get) -> None:
     stub.fail("GET", CLAIM, 422, message="x" * 5000)
     with pytest.raises(errors.Invalid) as caught:
-        api.request("GET", CLAIM)
+        get(CLAIM)
     assert len(str(caught.value)) < 700
 
 
-def test_a_server_that_is_down_is_unavailable_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["request", "ask"])
+def test_a_server_that_is_down_is_unavailable_and_named(tmp_path: Path, way: str) -> None:
     with StubApi() as stub:
         config = stub.kubeconfig(tmp_path)
     with pytest.raises(errors.Unavailable, match=r"check that the API server http://127.0.0.1:\d+ is up"):
-        KubeApi(config).request("GET", CLAIM)
+        get_by(way, KubeApi(config))(CLAIM)
 
 
-def test_a_get_is_sent_again_when_an_idle_connection_was_closed_but_a_create_never(stub: StubApi, api: KubeApi) -> None:
+def test_all_that_is_asked_for_at_once_is_under_way_before_the_first_answer_is_read(
+    stub: StubApi, api: KubeApi
+) -> None:
+    put_claim(stub)
+    answers = api.ask([CLAIM] * 8)
+    deadline = time.monotonic() + 10
+    while stub.count("GET", CLAIM) < 8 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert stub.count("GET", CLAIM) == 8
+    assert [answer()["metadata"]["uid"] for answer in answers] == ["u1"] * 8
+    assert [answer()["metadata"]["uid"] for answer in api.ask([CLAIM] * 8)] == ["u1"] * 8
+    assert len(stub._server.connections) == 8, "connections are used again"
+
+
+def test_an_answer_in_pieces_and_one_that_ends_its_connection_are_read_whole(stub: StubApi, tmp_path: Path) -> None:
+    """As a proxy between may send them."""
+    body = json.dumps({"metadata": {"uid": "u1"}, "x": "y" * 200_000}).encode()
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:7], body[7:90_000], body[90_000:]))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    answers = [
+        head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n",
+        head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body,
+        head + b"Content-Length: %d\r\n\r\n" % len(body) + body,
+    ]
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while answers and self.rfile.readline():
+                while self.rfile.readline().strip():
+                    pass
+                answer = answers.pop(0)
+                self.wfile.write(answer)
+                if b"Connection: close" in answer:
+                    return
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        config = Path(stub.kubeconfig(tmp_path))
+        config.write_text(config.read_text().replace(str(stub.port), str(server.server_address[1])))
+        api = KubeApi(str(config))
+        assert [get_by("ask", api)(CLAIM) for _ in range(3)] == [json.loads(body)] * 3
+        api.close()
+        server.shutdown()
+
+
+def test_a_server_that_takes_too_long_is_unavailable(stub: StubApi, tmp_path: Path) -> None:
+    put_claim(stub)
+    api = KubeApi(stub.kubeconfig(tmp_path), read_timeout_s=0.2)
+    stub.fail("GET", CLAIM, delay_s=5)
+    with pytest.raises(errors.Unavailable, match="timed out"):
+        get_by("ask", api)(CLAIM)
+    assert get_by("ask", api)(CLAIM)["metadata"]["uid"] == "u1", "and its late answer is nobody else's"
+
+
+def test_a_get_is_sent_again_when_an_idle_connection_was_closed_but_a_create_never(
+    stub: StubApi, api: KubeApi, get: Get
+) -> None:
     put_claim(stub)
     stub.fail("GET", CLAIM, drop=True)
-    assert api.request("GET", CLAIM)["metadata"]["uid"] == "u1"
+    assert get(CLAIM)["metadata"]["uid"] == "u1"
     stub.fail("POST", "slices", drop=True)
     with pytest.raises(errors.Unavailable):
         api.request("POST", "/apis/resource.k8s.io/v1/resourceslices", body={"metadata": {"generateName": "x-"}})
     assert stub.count("POST") == 1
 
 
-def test_an_answer_that_is_no_json_object_is_unavailable(stub: StubApi, api: KubeApi) -> None:
+def test_an_answer_that_is_no_json_object_is_unavailable(stub: StubApi, get: Get) -> None:
     for body in (b"<html>", b"[1]", b"\xff\xfe"):
         stub.fail("GET", CLAIM, 200, body=body)
         with pytest.raises(errors.Unavailable, match="no JSON object"):
-            api.request("GET", CLAIM)
+            get(CLAIM)
 
 
 def test_connections_are_kept_and_eight_at_once_are_served(stub: StubApi, api: KubeApi) -> None:

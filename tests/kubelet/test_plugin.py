@@ -129,6 +129,28 @@ def test_claims_of_one_call_are_prepared_at_the_same_time(serve: Serve, kubelet:
     assert [answer.error for answer in answers.values()] == [""] * 4
 
 
+def test_quick_claims_of_one_call_share_a_thread_and_a_slow_one_keeps_none_waiting(
+    serve: Serve, kubelet: FakeKubelet, service: Service
+) -> None:
+    serve()
+    names = [f"c{n}" for n in range(8)]
+    kubelet.prepare(DRIVER, [claim(name) for name in names])
+    assert len({thread for _, _, thread in service.calls}) < 8
+    service.calls.clear()
+    let_go, done = threading.Event(), threading.Event()
+    service.acts["c0"] = lambda ref: [device_of(ref)] if let_go.wait(30) else []
+    service.acts["c7"] = lambda ref: done.set() or [device_of(ref)]
+    answers: dict[str, Any] = {}
+    call = threading.Thread(target=lambda: answers.update(kubelet.prepare(DRIVER, [claim(name) for name in names])))
+    call.start()
+    assert done.wait(30), "the last is done while the first is still at it"
+    let_go.set()
+    call.join(30)
+    assert [len(answers[f"uid-{name}"].devices) for name in names] == [1] * 8
+    slow = next(thread for _, ref, thread in service.calls if ref.name == "c0")
+    assert [ref.name for _, ref, thread in service.calls if thread == slow] == ["c0"]
+
+
 def test_sixteen_calls_are_served_at_the_same_time(serve: Serve, kubelet: FakeKubelet, service: Service) -> None:
     together = threading.Barrier(16)
 
