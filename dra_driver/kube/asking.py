@@ -41,9 +41,15 @@ class PendingGet:
     def __init__(self, pool: HTTPConnectionPool, connection: HTTPConnection) -> None:
         self._pool = pool
         self._connection = connection
+        self._answered = False
+
+    def __del__(self) -> None:
+        if not self._answered:  # nobody wants it, and it must not be read as the answer to something else
+            self._connection.close()
 
     def answer(self) -> Answer:
         """To be called once. NoAnswerError, or OSError as the socket says it; the connection is closed then."""
+        self._answered = True
         parts = _Parts()
         try:
             parts.read(_socket(self._connection))
