@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -70,9 +71,12 @@ class Driver:
         def act() -> Sequence[PreparedDevice]:
             until = time.monotonic() + CALL_TIMEOUT_S
             with self._turns.of(ref.uid, CALL_TIMEOUT_S, f"preparing {ref}"):
+                if self._taken_down == taken_down:
+                    return self._prepare_when_free(ref, answer, until)
                 # Unprepared since it was asked for, it may be gone: what was true then would bring it back.
-                stale = self._taken_down != taken_down
-                return self._prepare_when_free(ref, self._ask(ref) if stale else answer, until)
+                with suppress(DriverError):
+                    answer()
+                return self._prepare_when_free(ref, self._ask(ref), until)
 
         return self._observed("prepare", ref, act)
 
