@@ -208,7 +208,7 @@ class RunningCluster:
         self.directory.mkdir(parents=True)
         with self._choosing_a_subnet():
             others = [State(file.parent) for file in self.options.home.glob("[!.]*/state.json")]
-            subnet = network.free_subnet(other.subnet for other in others)
+            subnet = network.free_subnet(other.subnet for other in others if other.subnet)
             self._state.create(self.options.record(), subnet, programs)
         addresses = self._addresses
         self._pki.create(self.name, (addresses.control_plane, control_plane.FIRST_SERVICE, "127.0.0.1"), names)

@@ -42,8 +42,8 @@ class State:
 
     @property
     def subnet(self) -> str:
-        """First three numbers of the cluster's /24: "10.213.0"."""
-        return str(self._read()["subnet"])
+        """First three numbers of the cluster's /24: "10.213.0"; empty for one whose network is not ours (kind)."""
+        return str(self._read().get("subnet", ""))
 
     @property
     def programs(self) -> dict[str, Path]:
