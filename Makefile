@@ -2,10 +2,12 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 NAME ?= demo
+CLUSTER ?= processes
 
 .PHONY: help demo demo-down test check unit e2e bench golden lock proto clean
 help:
 	@echo "make demo       a real Kubernetes cluster with simulated GPUs, pods that choose GPUs, and what each got"
+	@echo "                CLUSTER=kind: on kind, from the image and the chart that users get; so for demo-down and e2e"
 	@echo "make demo-down  stops it and leaves the machine as it was"
 	@echo "make test       everything: check, unit, e2e"
 	@echo "make check      format, lint, types, import contracts"
@@ -19,10 +21,10 @@ help:
 	@.ci/venv
 
 demo: .venv/.ready
-	@$(PYTHON) -m e2e.demo up --name $(NAME)
+	@$(PYTHON) -m e2e.demo up --name $(NAME) --cluster $(CLUSTER)
 
 demo-down: .venv/.ready
-	@$(PYTHON) -m e2e.demo down --name $(NAME)
+	@$(PYTHON) -m e2e.demo down --name $(NAME) --cluster $(CLUSTER)
 
 test: check unit e2e
 
@@ -36,7 +38,7 @@ unit: .venv/.ready
 	$(PYTHON) -m pytest tests -n 2 -q
 
 e2e: .venv/.ready
-	DRA_E2E_LIVE=1 $(PYTHON) -m pytest e2e/tests tests/cluster/test_traces.py -q
+	E2E_CLUSTER=$(CLUSTER) DRA_E2E_LIVE=1 $(PYTHON) -m pytest e2e/tests tests/cluster/test_traces.py -q
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench

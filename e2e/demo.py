@@ -6,14 +6,16 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from dra_driver.cli.table import print_table
-from e2e.cluster import Cluster, ClusterError, Options, processes
+from e2e.choice import CHOICES, DEFAULT, chosen
+from e2e.cluster import Cluster, ClusterError, Options
 from e2e.installation import DRIVER, EXAMPLES, Installation
 
 MACHINES = {"node-a": "dgx-h100", "node-b": "l40s-a100"}
+# A pod has an address of its own for metrics; on a node of processes it is given here.
+SETTINGS = {"processes": {"http_address": "0.0.0.0:9400", "rescan_s": "5"}, "kind": {"rescan_s": "5"}}
 SHOWN = (
     "one-gpu",
     "by-attributes",
@@ -30,11 +32,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
     parser.add_argument("verb", choices=("up", "down"))
     parser.add_argument("--name", default="demo", help="name of the cluster (default %(default)s)")
+    parser.add_argument(
+        "--cluster",
+        choices=tuple(CHOICES),
+        help="processes: needs root, no Docker; kind: needs Docker, or DRA_PRIVATE_DOCKER=1 and root (default: E2E_CLUSTER or processes)",
+    )
     arguments = parser.parse_args(argv)
-    cluster = processes(Options(name=arguments.name, nodes=tuple(MACHINES)))
     try:
-        return down(cluster) if arguments.verb == "down" else up(cluster)
-    except ClusterError as error:
+        choice = arguments.cluster or chosen()
+        cluster = CHOICES[choice].cluster(Options(name=arguments.name, nodes=tuple(MACHINES)))
+        if arguments.verb == "down":
+            return down(cluster)
+        return up(cluster, CHOICES[choice].installation(cluster, MACHINES, **SETTINGS[choice]), choice)
+    except (ClusterError, ValueError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
 
@@ -45,14 +55,13 @@ def down(cluster: Cluster) -> int:
     return 0
 
 
-def up(cluster: Cluster) -> int:
+def up(cluster: Cluster, installation: Installation, choice: str) -> int:
     begin = time.monotonic()
     cluster.up()
-    installation = Installation(cluster, MACHINES, http_address="0.0.0.0:9400", rescan_s="5")
-    title("The driver: one agent per node over a simulated machine, each as its own service account")
+    title(f"The driver: {installation.title}")
     installation.install()
     for node, machine in MACHINES.items():
-        print(f"  {node}: {machine}, agent with process id {installation.agents[node].pid}")
+        print(f"  {node}: {machine}")
     title("What each node published (kubectl get resourceslices -o yaml)")
     show_slices(installation)
     title("The examples (deploy/examples/; their image is replaced by the test image, there is no registry here)")
@@ -69,13 +78,10 @@ def up(cluster: Cluster) -> int:
     print(
         "  kubectl get resourceslices; kubectl get pods,resourceclaims -A -o wide; kubectl exec one-gpu -- nvidia-smi"
     )
-    node_b = cluster.nodes["node-b"]
-    print(f"  curl http://{node_b.address}:9400/metrics; the same with /readyz and /healthz")
-    print(
-        f"  {Path(sys.executable).parent}/dra-driver simulate {installation.simulation('node-b')} lose 0   (and then: return 0)"
-    )
-    print(f"  agents' logs: {' '.join(str(agent.log) for agent in installation.agents.values())}")
-    print("  make demo-down")
+    for command in installation.further("node-b"):
+        print(f"  {command}")
+    named = "" if cluster.name == "demo" else f" NAME={cluster.name}"
+    print("  make demo-down" + named + ("" if choice == DEFAULT else f" CLUSTER={choice}"))
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""The driver on a cluster: manifests applied, one agent a node over a simulated machine, each as its own service account.
+"""The driver on a cluster, one agent a node over a simulated machine, and the words in which scenarios speak of it.
 
 Knows the cluster only through its interface, so that the same scenarios run wherever there is a `Cluster`.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import yaml
 
@@ -24,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "deploy" / "manifests"
 EXAMPLES = ROOT / "deploy" / "examples"
 DRIVER = "gpu.nvidia.com"
-SERVICE_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 # There is no registry here: what the examples call ubuntu is this image of the test cluster.
 TEST_IMAGE = "e2e/busybox:1"
 EXAMPLE_IMAGE = "ubuntu:24.04"
@@ -58,74 +56,11 @@ def documents(text: str) -> list[dict[str, Any]]:
     return [item for item in yaml.safe_load_all(text.replace(EXAMPLE_IMAGE, TEST_IMAGE)) if item]
 
 
-class Installation:
-    """`machines` maps node names to simulated machines."""
+class View:
+    """A cluster as whoever uses it sees it: through the API server, kubectl and the nodes' files."""
 
-    def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
-        """`settings` are those of all agents, by name."""
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.machines = machines
-        self._settings = settings
-        self.agents: dict[str, Process] = {}
-
-    def install(self) -> None:
-        self.apply(*documents((MANIFESTS / "rbac.yaml").read_text()))
-        self.apply(*documents((MANIFESTS / "deviceclasses.yaml").read_text()))
-        for node in self.machines:
-            self.start_agent(node)
-
-    def simulation(self, node: str) -> Path:
-        return self.cluster.directory / "machines" / node
-
-    def machine(self, node: str) -> SimulatedMachine:
-        return SimulatedMachine.open(self.simulation(node))
-
-    def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
-        """Starts the agent of a node with its own, node-bound token; `settings` are more settings by name. Waits until it
-        has published, and the kubelet has registered it: a pod that comes sooner is tried again only after 10 to 15 s."""
-        flags = {
-            "node_name": node,
-            "machine": self.machines[node],
-            "simulation_dir": str(self.simulation(node)),
-            **self._settings,
-            **settings,
-        }
-        argv = [sys.executable, "-m", "dra_driver.cli.main", "agent"]
-        for setting, value in flags.items():
-            argv += ["--" + setting.replace("_", "-"), value]
-        environment = self.credentials(node)
-        log = self.cluster.nodes[node].logs / f"{name}.log"
-        begin = log.stat().st_size if log.exists() else 0
-        process = self.cluster.nodes[node].start(argv, environment, name=name, cwd=ROOT)
-        if name == "agent":
-            self.agents[node] = process
-        if wait:
-            registered = b'"registered with the kubelet"'
-            until(f"the agent of {node}", lambda: self._alive(process) and registered in log.read_bytes()[begin:], 60)
-            until(f"slices of {node}", lambda: self.slices(node), 30)
-        return process
-
-    def credentials(self, node: str) -> dict[str, str]:
-        """Puts a token of the driver's service account, bound to the node, where a pod has it; the variables of a pod."""
-        token = until("the service account", lambda: self._token(node), 30)  # the ServiceAccount may be a moment old
-        secrets = self.cluster.nodes[node].path(SERVICE_ACCOUNT)
-        secrets.mkdir(parents=True, exist_ok=True)
-        for name, content in (("token", token), ("ca.crt", self.cluster.ca.read_text())):
-            (secrets / name).write_text(content)
-        api = urlsplit(self.cluster.server)
-        return {"KUBERNETES_SERVICE_HOST": str(api.hostname), "KUBERNETES_SERVICE_PORT": str(api.port)}
-
-    def _token(self, node: str) -> str | None:
-        try:
-            return self.cluster.service_account_token("dra-driver", "dra-driver", node)
-        except ClusterError:
-            return None
-
-    @staticmethod
-    def _alive(process: Process) -> bool:
-        if process.poll() is not None:
-            raise ClusterError(f"the agent ended with status {process.poll()}: see {process.log}")
-        return process.log.exists()
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         command = [str(self.cluster.kubectl), "--kubeconfig", str(self.cluster.kubeconfig), *arguments]
@@ -256,3 +191,44 @@ class Installation:
         """File names in a directory as the node sees it, sorted; empty when it is not there."""
         directory = self.cluster.nodes[node].path(path)
         return sorted(item.name for item in directory.iterdir()) if directory.is_dir() else []
+
+
+class Installation(View, ABC):
+    """The driver on a cluster, an agent for each of `machines`: node names, and the simulated machines that they are.
+
+    How it gets there is told by the ways to install: e2e/by_process.py, e2e/by_chart.py. What one of them cannot do it
+    refuses with Unsupported.
+    """
+
+    title: str  # what is installed, in a line
+
+    def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
+        """`settings` are those of all agents, by name."""
+        super().__init__(cluster)
+        self.machines = machines
+        self.settings = settings
+
+    @property
+    @abstractmethod
+    def agents(self) -> Mapping[str, Process]:
+        """The agent that was started last on each node; it may have ended."""
+
+    @abstractmethod
+    def install(self) -> None:
+        """Everything; returns when every agent has published and is registered."""
+
+    @abstractmethod
+    def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
+        """Starts the agent of a node; `settings` are more settings by name. Waits until it has published, and the kubelet
+        has registered it: a pod that comes sooner is tried again only after 10 to 15 s."""
+
+    @abstractmethod
+    def simulation(self, node: str) -> Path:
+        """Where this host finds the simulated machine of a node."""
+
+    @abstractmethod
+    def further(self, node: str) -> Sequence[str]:
+        """Commands for whoever wants to look at the agent of a node, or to break a GPU of it."""
+
+    def machine(self, node: str) -> SimulatedMachine:
+        return SimulatedMachine.open(self.simulation(node))

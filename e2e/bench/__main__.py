@@ -16,8 +16,9 @@ from dra_driver.model.claim import ClaimRef
 from e2e.bench import claims
 from e2e.bench.agent import Agent, Kubelet
 from e2e.bench.parts import where_the_time_goes
+from e2e.by_process import ByProcess
 from e2e.cluster import Cluster, ClusterError, Options, processes
-from e2e.installation import MANIFESTS, Installation, documents
+from e2e.installation import MANIFESTS, View, documents
 
 NODE = "bench-node"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -148,7 +149,7 @@ class Bench:
 
     def requests(self) -> dict[tuple[str, str], float]:
         """(verb, resource) -> requests so far, as the API server counts them; nobody else uses these resources here."""
-        text = Installation(self.cluster, {}).kubectl("get", "--raw", "/metrics")
+        text = View(self.cluster).kubectl("get", "--raw", "/metrics")
         found: dict[tuple[str, str], float] = {}
         for line in text.splitlines():
             match = re.match(r"apiserver_request_total\{(.*)\} ([0-9.e+]+)$", line)
@@ -179,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(cluster: Cluster, arguments: argparse.Namespace) -> None:
-    installation = Installation(cluster, {})
+    installation = ByProcess(cluster, {})
     manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "deviceclasses.yaml")
     installation.apply(*(item for manifest in manifests for item in documents(manifest.read_text())))
     claims.namespace(cluster)

@@ -13,8 +13,9 @@ import grpc
 
 from api.proto.pb import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_driver.model.claim import ClaimRef
+from e2e.by_process import ByProcess
 from e2e.cluster import ClusterError, Process
-from e2e.installation import DRIVER, ROOT, Installation
+from e2e.installation import DRIVER, ROOT
 
 SIMULATION = "/run/simulation"
 
@@ -22,7 +23,7 @@ SIMULATION = "/run/simulation"
 class Agent:
     """Its ledger and CDI specs lie on the node's /run, a tmpfs; its credentials are where a pod has them."""
 
-    def __init__(self, installation: Installation, node: str, machine: str) -> None:
+    def __init__(self, installation: ByProcess, node: str, machine: str) -> None:
         self._cluster = installation.cluster
         self._node = self._cluster.nodes[node]
         self._machine = machine

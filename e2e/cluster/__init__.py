@@ -2,7 +2,7 @@
 
 This page is the interface. `processes(options)` is its first implementation: the real components as plain
 processes on one Linux machine, no Docker and no image registry. `kind(options)` is the second: nodes are containers
-of Docker. What one of them cannot do it refuses with a ClusterError that says why. Nothing here knows the driver.
+of Docker. What one of them cannot do it refuses with Unsupported and the reason. Nothing here knows the driver.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any, Literal, Protocol
 
 from e2e.cluster.options import Options
 
-__all__ = ["Cluster", "ClusterError", "Node", "Options", "Part", "Process", "kind", "processes"]
+__all__ = ["Cluster", "ClusterError", "Node", "Options", "Part", "Process", "Unsupported", "kind", "processes"]
 
 Part = Literal["etcd", "apiserver", "controller-manager", "scheduler"]
 
 
 class ClusterError(Exception):
     """The cluster cannot do what it was asked to; the message says what, why and the next step."""
+
+
+class Unsupported(ClusterError):
+    """This kind of cluster, or way to install, cannot do what it was asked; another one can. Scenarios are skipped by it."""
 
 
 class Process(Protocol):

@@ -26,6 +26,7 @@ from e2e.cluster.steps import say, step
 from e2e.kind import configuration, docker
 from e2e.kind.daemon import PrivateDocker, interface
 from e2e.kind.docker import Docker
+from e2e.kind.limits import check_inotify
 from e2e.kind.node import KindNode
 from e2e.kind.node_image import NodeImage, provide_node_image
 from e2e.kind.test_images import write_test_images
@@ -92,6 +93,7 @@ class KindCluster:
             if self._file.exists():
                 say(f"{self.name} is there but not whole: clearing it away first")
             self._clear(chosen)
+            check_inotify(len(self.options.nodes) + 1)
             image = provide_node_image(chosen, go)
             try:
                 self._up(chosen, image, programs)
@@ -226,8 +228,11 @@ class KindCluster:
             done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
         if done.returncode:
             self._export_logs(chosen)
-            said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise ClusterError(f"creating {self.name} with kind: {log} ends with:\n{said}")
+            lines = log.read_text(errors="replace").splitlines()
+            said = [line for line in lines if line.lower().startswith("error")] or lines[-5:]
+            raise ClusterError(
+                f"creating {self.name} with kind: {' | '.join(said)}; see {log} and the logs below {self.directory}"
+            )
 
     def _take_access(self, kubectl: Path) -> None:
         """An administrator with a token, beside the one with a certificate that kind makes."""

@@ -3,18 +3,22 @@ namespace of its own, and must leave nothing behind on any node: no ledger recor
 
 Scenarios run on every release, those marked `once` on the first; `gate(Name=True)` skips where the API server says that this
 feature gate is off. `E2E_RELEASES=1.37,1.34` chooses releases, `E2E_KEEP_LOGS=1` leaves the logs below the cluster's directory.
+
+E2E_CLUSTER=kind runs them on kind, with the driver installed by its chart: on the release of the node image alone.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 
 import pytest
 
-from e2e.cluster import Cluster, Options, processes
+from e2e.choice import CHOICES, DEFAULT
+from e2e.choice import chosen as chosen_cluster
+from e2e.cluster import Cluster, Options, Unsupported
 from e2e.demo import MACHINES
 from e2e.installation import Installation
 from e2e.tests.space import Space
@@ -36,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     releases = tuple(chosen.split(",")) if chosen else RELEASES
     if unknown := set(releases) - set(RELEASES):
         raise pytest.UsageError(f"E2E_RELEASES: {', '.join(sorted(unknown))} is none of {', '.join(RELEASES)}")
-    if metafunc.definition.get_closest_marker("once"):
+    if metafunc.definition.get_closest_marker("once") or chosen_cluster() != DEFAULT:  # kind serves its own release
         releases = releases[:1]
     metafunc.parametrize("release", releases, scope="session", indirect=True)
 
@@ -45,6 +49,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         # The first cluster on a machine is built for minutes; whatever a fixture waits for has a limit of its own.
         item.add_marker(pytest.mark.timeout(300, func_only=True))
+        if chosen_cluster() != DEFAULT and "release" not in getattr(item, "fixturenames", ()):
+            item.add_marker(
+                pytest.mark.skip(reason=f"it brings up a cluster of its own, which is none of {chosen_cluster()}")
+            )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """What a cluster, or a way to install, cannot do it says itself when a scenario asks for it."""
+    try:
+        return (yield)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +79,8 @@ def been_up() -> set[str]:
 @pytest.fixture(scope="session")
 def cluster(release: str, been_up: set[str], request: pytest.FixtureRequest) -> Iterator[Cluster]:
     emulate = None if release == RELEASES[0] else release
-    made = processes(Options(name=f"e2e-{release.replace('.', '-')}", nodes=tuple(MACHINES), emulate=emulate))
+    options = Options(name=f"e2e-{release.replace('.', '-')}", nodes=tuple(MACHINES), emulate=emulate)
+    made = CHOICES[chosen_cluster()].cluster(options)
     # The first time on a machine the cluster is built for minutes: its own lines are all there is to see then.
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture and not been_up else nullcontext():
@@ -79,7 +97,7 @@ def cluster(release: str, been_up: set[str], request: pytest.FixtureRequest) -> 
 @pytest.fixture(scope="session")
 def installation(cluster: Cluster) -> Installation:
     # Quicker than the defaults: tests wait for what the agent looks at now and then.
-    made = Installation(cluster, MACHINES, keeper_s="1", rescan_s="2", log_level="debug")
+    made = CHOICES[chosen_cluster()].installation(cluster, MACHINES, keeper_s="1", rescan_s="2", log_level="debug")
     made.install()
     return made
 

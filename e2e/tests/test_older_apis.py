@@ -19,7 +19,7 @@ import pytest
 from dra_driver.model.claim import ClaimRef
 from e2e.bench.agent import Kubelet
 from e2e.cluster import Cluster, ClusterError, Options, processes
-from e2e.installation import DRIVER, MANIFESTS, ROOT, Installation, documents, stays, until
+from e2e.installation import DRIVER, MANIFESTS, ROOT, View, documents, stays, until
 
 NODE = "lonely"
 DEVICES = 8
@@ -34,8 +34,9 @@ class Lonely:
         self.directory = directory
         self.log = directory / "agent.log"
         self.api = f"/apis/resource.k8s.io/{version}"
-        self.on = Installation(cluster, {})
-        self.on.apply(*documents((MANIFESTS / "rbac.yaml").read_text()))
+        self.on = View(cluster)
+        for manifest in ("rbac", "policy"):
+            self.on.apply(*documents((MANIFESTS / f"{manifest}.yaml").read_text()))
         cluster.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         token = until("the service account", self._token, 30)
         kubeconfig = cluster.write_kubeconfig(directory / "kubeconfig", token)
