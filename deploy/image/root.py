@@ -98,10 +98,9 @@ def _check(root: Path, python: str) -> None:
 
 def _settle(root: Path, time: int) -> None:
     """One time and one mode of everything: neither umask nor clock may show."""
-    for directory, _, names in os.walk(root, topdown=False):
-        for name in names:
-            path = Path(directory, name)
-            if not path.is_symlink():
+    for directory, inner, names in os.walk(root, topdown=False):
+        for path in (Path(directory, name) for name in (*inner, *names)):
+            if path.is_file() and not path.is_symlink():
                 path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
             os.utime(path, (time, time), follow_symlinks=False)
         relative = os.path.relpath(directory, root)

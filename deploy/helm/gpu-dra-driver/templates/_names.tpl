@@ -48,6 +48,18 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
+{{- define "dra.webhook" -}}
+{{- printf "%s-webhook" (include "dra.fullname" .) }}
+{{- end }}
+
+{{- define "dra.webhookAccount" -}}
+{{- if .Values.webhook.serviceAccount.create }}
+{{- default (include "dra.webhook" .) .Values.webhook.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.webhook.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
 {{- define "dra.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
@@ -112,6 +124,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- $account := printf "system:serviceaccount:%s:%s" (include "dra.namespace" .root) (include "dra.serviceAccount" .root) }}
 {{- $text = $text | replace "system:serviceaccount:dra-driver:dra-driver" $account }}
 {{- $text = $text | replace "mig.nvidia.com" (include "dra.migClass" .root) | replace "gpu.nvidia.com" .root.Values.driverName }}
+{{- $text = $text | replace "dra-driver-webhook" (include "dra.webhook" .root) | replace "namespace: dra-driver" (printf "namespace: %s" (include "dra.namespace" .root)) }}
 {{- $objects := list }}
 {{- range splitList "\n---\n" $text }}
 {{- $objects = append $objects (fromYaml .) }}

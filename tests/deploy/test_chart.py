@@ -1,0 +1,182 @@
+"""What the chart installs: rights, mounts, privileges, and that each is said in one place."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.helm.schema import CHART
+from tests.deploy.conftest import Objects, agent, agent_pod, manifests
+
+Render = Callable[..., Objects]
+SIMULATED = {"simulation": {"machine": "dgx-h100"}}
+NAME = "gpu-dra-driver-agent"
+
+
+@pytest.mark.timeout(900)  # the first that uses helm may have to build it
+def test_helm_finds_nothing_to_complain_about(helm: Path) -> None:
+    done = subprocess.run(
+        [helm, "lint", "--strict", "-n", "dra-driver", CHART], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_rights_classes_and_policies_are_those_of_the_plain_manifests(render: Render) -> None:
+    objects = render({"extendedResource": {"enabled": False}})
+    (role,) = [item for item in manifests("rbac") if item["kind"] == "ClusterRole"]
+    assert objects["ClusterRole", NAME]["rules"] == role["rules"]
+    assert objects["ClusterRoleBinding", NAME]["subjects"] == [
+        {"kind": "ServiceAccount", "name": NAME, "namespace": "dra-driver"}
+    ]
+    for manifest in manifests("deviceclasses"):
+        assert objects["DeviceClass", manifest["metadata"]["name"]]["spec"] == manifest["spec"]
+    kinds = {kind for kind, _ in objects}
+    assert {item["kind"] for item in (*manifests("policy"), *manifests("webhook"))} <= kinds
+
+
+def test_the_policies_speak_of_the_account_that_the_agents_have(render: Render) -> None:
+    """The other driver's policy names another account than its pods have, and so never held anybody back."""
+    for values, account in (({}, NAME), ({"serviceAccount": {"name": "mine"}}, "mine")):
+        objects = render(values)
+        assert agent_pod(objects)["serviceAccountName"] == account
+        assert ("ServiceAccount", account) in objects
+        policies = [item for (kind, _), item in objects.items() if kind == "ValidatingAdmissionPolicy"]
+        assert len(policies) == 2
+        for policy in policies:
+            expected = f'request.userInfo.username == "system:serviceaccount:dra-driver:{account}"'
+            assert policy["spec"]["matchConditions"][0]["expression"] == expected
+        bindings = [item for (kind, _), item in objects.items() if kind == "ValidatingAdmissionPolicyBinding"]
+        assert {item["spec"]["policyName"] for item in bindings} == {item["metadata"]["name"] for item in policies}
+
+
+def test_simulated_gpus_need_no_privileges_but_making_device_nodes(render: Render) -> None:
+    objects = render(SIMULATED)
+    assert agent(objects)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["MKNOD"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert agent_pod(objects)["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_real_gpus_need_a_privileged_agent_or_a_runtime_that_injects_them(render: Render) -> None:
+    assert agent(render())["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    objects = render({"kubeletPlugin": {"runtimeClassName": "nvidia"}})
+    assert agent_pod(objects)["runtimeClassName"] == "nvidia"
+    assert agent(objects)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in agent(objects)["env"]
+
+
+@pytest.mark.parametrize(
+    ("values", "writable"),
+    [
+        (SIMULATED, {"/var/lib/gpu.nvidia.com"}),
+        ({}, {"/dev"}),
+        ({"kubeletDir": "/var/lib/k0s/kubelet", "cdiDir": "/etc/cdi", "driverName": "gpu.example.com"}, {"/dev"}),
+    ],
+)
+def test_of_the_host_an_agent_can_write_what_it_has_to(
+    render: Render, values: Mapping[str, Any], writable: set[str]
+) -> None:
+    objects = render(values)
+    kubelet = values.get("kubeletDir", "/var/lib/kubelet")
+    mounts = {item["mountPath"]: item for item in agent(objects)["volumeMounts"]}
+    assert {path for path, item in mounts.items() if not item.get("readOnly")} == {
+        *(f"{kubelet}/plugins", f"{kubelet}/plugins_registry"),
+        values.get("cdiDir", "/var/run/cdi"),
+        f"/run/{values.get('driverName', 'gpu.nvidia.com')}",
+        *writable,
+    }
+    assert {path for path, item in mounts.items() if item.get("readOnly")} == {"/host", "/etc/dra-driver"}
+    # The runtime and the kubelet are told paths, so that both must see everything at the same place.
+    volumes = {item["name"]: item.get("hostPath", {}).get("path") for item in agent_pod(objects)["volumes"]}
+    for path, item in mounts.items():
+        if path not in {"/host", "/etc/dra-driver"}:
+            assert volumes[item["name"]] == path
+
+
+def test_two_agents_overlap_in_an_update(render: Render) -> None:
+    objects = render()
+    assert objects["DaemonSet", NAME]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}} in agent(objects)["env"]
+    assert "hostPort" not in agent(objects)["ports"][0]
+    assert "hostNetwork" not in agent_pod(objects)
+    of_the_other_chart = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+    objects = render({"kubeletPlugin": {"updateStrategy": of_the_other_chart}})
+    assert objects["DaemonSet", NAME]["spec"]["updateStrategy"] == of_the_other_chart
+
+
+def test_changed_settings_restart_the_agents(render: Render) -> None:
+    def checksum(values: object) -> str:
+        template = render(values)["DaemonSet", NAME]["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/settings"])
+
+    assert checksum({}) == checksum({}) != checksum({"settings": {"rescan-s": 5}})
+
+
+def test_agents_may_be_asked_how_they_are(render: Render) -> None:
+    container = agent(render({"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "0.0.0.0:9400"}}}))
+    assert container["ports"] == [{"name": "http", "containerPort": 9400}]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    container = agent(render({"kubeletPlugin": {"containers": {"gpus": {"healthcheckPort": -1}}}}))
+    assert "livenessProbe" not in container
+    assert "readinessProbe" not in container
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ({}, {"1.34.0": None, "1.35.3": None, "1.36.0": "nvidia.com/gpu", "1.37.1": "nvidia.com/gpu"}),
+        ({"enabled": "true"}, {"1.34.0": "nvidia.com/gpu"}),
+        ({"enabled": "false"}, {"1.37.0": None}),
+        ({"name": "example.com/gpu"}, {"1.37.0": "example.com/gpu"}),
+    ],
+)
+def test_the_extended_resource_is_offered_where_kubernetes_has_it(
+    render: Render, mode: Mapping[str, object], name: Mapping[str, str | None]
+) -> None:
+    for version, expected in name.items():
+        objects = render({"extendedResource": mode}, "--kube-version", version)
+        assert objects["DeviceClass", "gpu.nvidia.com"]["spec"].get("extendedResourceName") == expected
+        assert "extendedResourceName" not in objects["DeviceClass", "mig.nvidia.com"]["spec"]
+
+
+def test_older_versions_of_the_api_have_no_extended_resource(render: Render) -> None:
+    for version in ("v1beta1", "resource.k8s.io/v1beta2"):
+        classes = render({"resourceApiVersion": version, "extendedResource": {"enabled": "true"}})
+        gpu = classes["DeviceClass", "gpu.nvidia.com"]
+        assert gpu["apiVersion"] == f"resource.k8s.io/{version.rpartition('/')[2]}"
+        assert "extendedResourceName" not in gpu["spec"]
+
+
+def test_another_driver_name_is_another_driver_altogether(render: Render) -> None:
+    objects = render({"driverName": "gpu.example.com"}, release="other")
+    assert {name for kind, name in objects if kind == "DeviceClass"} == {"gpu.example.com", "mig.example.com"}
+    assert "gpu.nvidia.com" not in repr(objects)
+    usual = render()
+    assert {name for kind, name in objects if kind != "Namespace"}.isdisjoint({name for _, name in usual})
+
+
+def test_openshift_and_gke_get_what_they_ask_for(render: Render) -> None:
+    assert not [kind for kind, _ in render() if kind in {"ResourceQuota"}]
+    openshift = render({}, "--api-versions", "security.openshift.io/v1")
+    assert openshift["RoleBinding", f"{NAME}-privileged"]["roleRef"]["name"] == "system:openshift:scc:privileged"
+    gke = render({}, "--api-versions", "networking.gke.io/v1")
+    (term,) = gke["ResourceQuota", "gpu-dra-driver"]["spec"]["scopeSelector"]["matchExpressions"]
+    assert term["values"] == ["system-node-critical", "system-cluster-critical"]
+
+
+def test_what_is_off_by_default(render: Render) -> None:
+    objects = render({"podMonitor": {"enabled": True}, "kubeletPlugin": {"networkPolicy": {"enabled": True}}})
+    extra = set(objects) - set(render())
+    assert extra == {
+        (kind, name) for kind in ("PodMonitor", "NetworkPolicy") for name in (NAME, "gpu-dra-driver-webhook")
+    }
+    for kind, name in extra:
+        selector = objects[kind, name]["spec"]["selector" if kind == "PodMonitor" else "podSelector"]["matchLabels"]
+        assert selector["app.kubernetes.io/component"] == name.removeprefix("gpu-dra-driver-")
