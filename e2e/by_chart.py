@@ -33,6 +33,8 @@ LABEL = "e2e.dra-driver/agent"
 
 class ByChart(Installation):
     title = "the chart deploy/helm/gpu-dra-driver, one pod of its DaemonSet per node over a simulated machine"
+    account = DAEMONSET
+    role = DAEMONSET
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         super().__init__(cluster, machines, **settings)
@@ -59,6 +61,14 @@ class ByChart(Installation):
         self._upgrade({})
         for node in self.machines:
             self.start_agent(node)
+
+    def accepts(self, **settings: str) -> None:
+        if "instance" in settings:
+            raise Unsupported(
+                "starting a second agent on a node: a DaemonSet has one, and a second during an update only"
+            )
+        if "http_address" in settings:
+            raise Unsupported("giving an agent an address: in a pod it is the pod's, and out of this host's reach")
 
     def simulation(self, node: str) -> Path:
         return self.cluster.nodes[node].path(SIMULATION)

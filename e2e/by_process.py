@@ -15,6 +15,8 @@ SERVICE_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 
 class ByProcess(Installation):
     title = "one agent per node over a simulated machine, each as its own service account"
+    account = "dra-driver"
+    role = "dra-driver"
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         super().__init__(cluster, machines, **settings)

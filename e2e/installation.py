@@ -201,6 +201,8 @@ class Installation(View, ABC):
     """
 
     title: str  # what is installed, in a line
+    account: str  # the agents' service account, in namespace dra-driver
+    role: str  # the ClusterRole of that account
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         """`settings` are those of all agents, by name."""
@@ -221,6 +223,9 @@ class Installation(View, ABC):
     def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
         """Starts the agent of a node; `settings` are more settings by name. Waits until it has published, and the kubelet
         has registered it: a pod that comes sooner is tried again only after 10 to 15 s."""
+
+    def accepts(self, **settings: str) -> None:
+        """Unsupported where an agent cannot be started with these: to be asked before anything is broken."""
 
     @abstractmethod
     def simulation(self, node: str) -> Path:

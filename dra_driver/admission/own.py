@@ -92,12 +92,15 @@ class OwnCertificate:
         in use stays in use."""
         secret = self._read(self._path)
         found = _material(secret)
-        known = not self._configuration or (found is not None and self._known == found.authorities)
-        material, why = renewed(found, self._names, self._now(), self._life, known)
+        usable = self._material if found is None else found  # somebody emptied it: API servers know what we have
+        known = not self._configuration or (usable is not None and self._known == usable.authorities)
+        material, why = renewed(usable, self._names, self._now(), self._life, known)
+        if found is None and not why:
+            why = "somebody emptied the Secret, and what was in it is put back"
         if why:
             # A conflict ends this round: the next finds what the other replica wrote.
             self._api.request("PUT", self._path, body=_filled(secret, material))
-            log.info("certificate made: %s", why, extra={"secret": "/".join(self._secret)})
+            log.info("certificate written: %s", why, extra={"secret": "/".join(self._secret)})
         self._use(material)
         if self._configuration:
             self._publish(material.authorities)

@@ -28,7 +28,7 @@ class Thief:
 
     def __init__(self, installation: Installation, node: str | None, directory: Path) -> None:
         cluster = installation.cluster
-        token = cluster.service_account_token("dra-driver", "dra-driver", node)
+        token = cluster.service_account_token("dra-driver", installation.account, node)
         self._api = KubeApi(str(cluster.write_kubeconfig(directory / f"thief-{node}", token)))
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

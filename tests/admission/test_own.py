@@ -176,6 +176,18 @@ def test_a_secret_with_nonsense_in_it_is_filled_anew(stub: StubApi, make: Make, 
     assert secret(stub)["note"] == b"mine"
 
 
+def test_a_secret_that_somebody_empties_gets_back_what_api_servers_know(stub: StubApi, make: Make) -> None:
+    own = make()
+    own.round()
+    before, context = secret(stub), own.context()
+    (item,) = stub.list("secrets")
+    del item["data"]
+    stub.put("secrets", item)
+    own.round()
+    assert secret(stub) == before
+    assert own.context() is context
+
+
 def test_a_bundle_that_somebody_changed_is_put_right(stub: StubApi, make: Make) -> None:
     own = make()
     own.round()
