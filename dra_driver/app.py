@@ -34,6 +34,7 @@ from dra_driver.kube.discovery import Discovery
 from dra_driver.kube.events import ApiEvents
 from dra_driver.kube.nodes import NodeLookup
 from dra_driver.kubelet.servers import KubeletServers
+from dra_driver.leaving import leave_if_uninstalled
 from dra_driver.ports import Kind, SharingMode
 from dra_driver.settings import Settings
 from dra_driver.sharing.exclusive import Exclusive
@@ -149,7 +150,7 @@ def run(settings: Settings, stopping: threading.Event | None = None) -> int:
     log.info("starting", extra={"driver": settings.driver_name, "node": settings.node_name, "pid": os.getpid()})
     with ExitStack() as stack:
         parts = build(settings)
-        _start(stack, parts)
+        _start(stack, parts, settings)
         log.info("serving")
         while not stop.wait(settings.rescan_s):
             parts.publisher.wake()
@@ -163,13 +164,14 @@ def run(settings: Settings, stopping: threading.Event | None = None) -> int:
     return 0
 
 
-def _start(stack: ExitStack, parts: Parts) -> None:
+def _start(stack: ExitStack, parts: Parts, settings: Settings) -> None:
     def started(start: Callable[[], object], stop: Callable[[], object]) -> None:
         start()
         stack.callback(stop)
 
     stack.callback(parts.api.close)
     stack.callback(parts.events.stop)
+    stack.callback(leave_if_uninstalled, settings, parts.api, parts.driver, parts.rooms)
     started(parts.probes.start, parts.probes.stop)
     started(parts.host.hardware.start, parts.host.hardware.stop)
     # Published while recovery runs: the scheduler needs the devices, and what is held is on the ledger already.

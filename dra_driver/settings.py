@@ -26,6 +26,7 @@ class Settings:
     cdi_dir: str
     run_dir: str
     instance: str
+    daemonset: str
     driver_root: str
     dev_root: str
     proc_root: str
@@ -59,6 +60,13 @@ def _instance(value: str) -> str:
     return value
 
 
+def _workload(value: str) -> str:
+    namespace, _, name = value.partition("/")
+    if value and not (namespace and name and dns(namespace) and dns(name)):
+        raise ValueError("must be NAMESPACE/NAME")
+    return value
+
+
 TABLE: tuple[Row, ...] = (
     Row("node_name", "", "name of this Node; the pool of its devices has the same name", dns, also=("NODE_NAME",)),
     Row(
@@ -82,6 +90,12 @@ TABLE: tuple[Row, ...] = (
         "names the sockets of this instance, so that two may overlap during an upgrade (the pod's UID)",
         _instance,
         also=("POD_UID",),
+    ),
+    Row(
+        "daemonset",
+        "",
+        "NAMESPACE/NAME of the DaemonSet that this agent is of: an agent that ends because that is deleted cleans up",
+        _workload,
     ),
     Row(
         "driver_root",

@@ -33,6 +33,7 @@ examples:
   dra-driver agent --node-name $(hostname)         publish and prepare the GPUs of this node
   dra-driver record --scrub > my-machine.yaml      write this machine down, to simulate it elsewhere
   dra-driver webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key      the same checks as validate, for the API server
+  dra-driver uninstall --kubeconfig FILE           is a GPU in use? if not, take the driver's slices away
   dra-driver simulate /tmp/sim create dgx-h100     make a simulated machine in a directory
   dra-driver simulate /tmp/sim lose 3              make its GPU 3 fall off the bus
 """
@@ -178,6 +179,23 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         allow_abbrev=False,
     )
     _settings(webhook, WEBHOOK_TABLE)
+
+    uninstall = added.add_parser(
+        "uninstall",
+        usage="dra-driver uninstall [--daemonset NAMESPACE/NAME] [--force] [--driver-name NAME] [--kubeconfig FILE]",
+        help="take the driver out of a cluster, unless its GPUs are in use",
+        description="What the Helm chart runs before it is uninstalled: refuses while GPUs are allocated, naming the claims; "
+        "then deletes the agents' DaemonSet, waits until they have cleaned up, and deletes the ResourceSlices that are left. "
+        "Exit status 1 if GPUs are in use.",
+        allow_abbrev=False,
+    )
+    uninstall.add_argument("--driver-name", default="gpu.nvidia.com", help="whose GPUs (default %(default)s)")
+    uninstall.add_argument("--daemonset", metavar="NAMESPACE/NAME", default="", help="the agents' DaemonSet")
+    uninstall.add_argument("--force", action="store_true", help="also while GPUs are in use")
+    uninstall.add_argument(
+        "--timeout-s", default="120", help="how long agents may take to end [s] (default %(default)s)"
+    )
+    uninstall.add_argument("--kubeconfig", default="", help="path; empty: the pod's service account")
 
     added.add_parser("machines", help="list the simulated machines", description="Lists the machines for --machine.")
     added.add_parser("simulate", help="make and break a simulated machine")

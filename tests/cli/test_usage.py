@@ -13,7 +13,7 @@ from dra_driver.settings import TABLE
 
 from .conftest import Command, environment
 
-VERBS = ("agent", "devices", "validate", "record", "webhook", "machines", "simulate")
+VERBS = ("agent", "devices", "validate", "record", "webhook", "uninstall", "machines", "simulate")
 
 
 def test_without_a_verb_it_explains_itself(command: Command) -> None:
@@ -21,7 +21,7 @@ def test_without_a_verb_it_explains_itself(command: Command) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "examples:" in done.stderr
-    assert all(f"\n    {verb} " in done.stderr for verb in VERBS)
+    assert all(f"\n    {verb}" in done.stderr for verb in VERBS)
 
 
 def test_help_shows_every_verb_and_an_example_of_each(command: Command) -> None:

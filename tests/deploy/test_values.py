@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import yaml
 
 from deploy.helm.schema import CHART, SCHEMA, schema
+from dra_driver.setting_rows import Row
 from dra_driver.settings import TABLE, load
 from tests.deploy.conftest import Objects, Refused, agent, agent_pod, settings_file
 
@@ -18,8 +21,6 @@ MOVED: Mapping[str, str] = yaml.safe_load((CHART / "moved.yaml").read_text())
 
 
 def test_the_schema_says_what_values_settings_and_machines_are_there() -> None:
-    import json
-
     assert json.loads(SCHEMA.read_text()) == schema(), "out of date: python -m deploy.helm.schema"
 
 
@@ -162,28 +163,35 @@ def test_a_values_file_of_the_existing_driver_moves_over(render: Render, tmp_pat
     assert settings.log_level == "debug"
 
 
-# A value of each that is not its default.
-_GIVEN: Mapping[str, object] = {
-    "dev_root": "/x",
-    "proc_root": "/x",
-    "sys_root": "/x",
-    "rescan_s": 7,
-    "keeper_s": 7,
-    "janitor_s": 7,
-    "gone_s": 7,
-    "handover_s": 7,
-    "nvml_timeout_s": 7,
-    "log_level": "warning",
-    "log_format": "text",
-}
+def _others(row: Row) -> list[str]:
+    """Two values that the setting takes, none of them its default."""
+    try:
+        row.parse("?")
+        words = []
+    except ValueError as error:
+        words = re.findall(r"[a-z]+", str(error).partition("must be one of ")[2])
+    fitting = []
+    for value in (*words, "7", "8", "/x", "/y"):
+        try:
+            row.parse(value)
+        except ValueError:
+            continue
+        if value != row.default:
+            fitting.append(value)
+    return fitting[:2]
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if f"settings.{row.name.replace('_', '-')}" not in MOVED])
-def test_every_setting_reaches_the_agent(render: Render, tmp_path: Path, row: Any) -> None:
-    name, value = row.name.replace("_", "-"), _GIVEN[row.name]
-    objects = render({"settings": {name: value}, "nodeSettings": {"node-b": {name: row.default or "/y"}}})
-    assert getattr(_loaded(objects, tmp_path), row.name) == row.parse(str(value))
-    assert getattr(_loaded(objects, tmp_path, "node-b"), row.name) == row.parse(row.default or "/y")
+@pytest.mark.parametrize(
+    "row",
+    [row for row in TABLE if f"settings.{row.name.replace('_', '-')}" not in MOVED],
+    ids=lambda row: str(row.name),
+)
+def test_every_setting_reaches_the_agent(render: Render, tmp_path: Path, row: Row) -> None:
+    name = row.name.replace("_", "-")
+    value, of_node = _others(row)
+    objects = render({"settings": {name: value}, "nodeSettings": {"node-b": {name: of_node}}})
+    assert getattr(_loaded(objects, tmp_path), row.name) == row.parse(value)
+    assert getattr(_loaded(objects, tmp_path, "node-b"), row.name) == row.parse(of_node)
 
 
 def test_each_node_can_be_another_machine(render: Render, tmp_path: Path) -> None:
