@@ -164,7 +164,7 @@ def test_a_values_file_of_the_existing_driver_moves_over(render: Render, tmp_pat
 
 
 def _others(row: Row) -> list[str]:
-    """Two values that the setting takes, none of them its default."""
+    """A value that the setting takes and that is not its default, and another one."""
     try:
         row.parse("?")
         words = []
@@ -178,7 +178,7 @@ def _others(row: Row) -> list[str]:
             continue
         if value != row.default:
             fitting.append(value)
-    return fitting[:2]
+    return [*fitting, row.default][:2]
 
 
 @pytest.mark.parametrize(
