@@ -24,7 +24,8 @@ from dra_driver.core.catalog import Catalog
 from dra_driver.core.configs import EXCLUSIVE, ConfigRefusal, DecodedConfig
 from dra_driver.core.driver import Driver
 from dra_driver.core.recovery import Keeper, recover
-from dra_driver.core.rooms import Rooms
+from dra_driver.core.rooms import Rooms, prepared
+from dra_driver.device_plugin.watch import DevicePluginWatch, NobodyElse
 from dra_driver.hardware.sysfs import boot_id
 from dra_driver.host import Host, host
 from dra_driver.kinds.gpu import GpuKind
@@ -35,7 +36,7 @@ from dra_driver.kube.events import ApiEvents
 from dra_driver.kube.nodes import NodeLookup
 from dra_driver.kubelet.servers import KubeletServers
 from dra_driver.leaving import leave_if_uninstalled
-from dra_driver.ports import Kind, SharingMode
+from dra_driver.ports import Kind, Neighbours, SharingMode
 from dra_driver.settings import Settings
 from dra_driver.sharing.exclusive import Exclusive
 from dra_driver.state.advertised import AdvertisedFile
@@ -87,12 +88,14 @@ def build(settings: Settings) -> Parts:
     cdi = FileCdiStore(settings.cdi_dir, vendor(settings.driver_name))
     kinds: tuple[Kind, ...] = (GpuKind(machine.hardware, machine.files),)
     modes: tuple[SharingMode, ...] = (Exclusive(),)
+    neighbours = _neighbours(settings, events, metrics, ledger)
     catalog = Catalog(
         machine.hardware,
         kinds,
         held=lambda device: bool(ledger.holders(device)),
         telemetry=metrics,
-        taint_key=f"{settings.driver_name}/gpu-lost",
+        neighbours=neighbours,
+        taint_domain=settings.driver_name,
         advertised_before=AdvertisedFile(str(settings.ledger_dir.parent / "advertised.json")),
     )
     rooms = Rooms(
@@ -102,6 +105,7 @@ def build(settings: Settings) -> Parts:
         files=machine.files,
         events=events,
         telemetry=metrics,
+        neighbours=neighbours,
         kinds={kind.name: kind for kind in kinds},
         modes={mode.strategy: mode for mode in modes},
         decode=decode_config,
@@ -139,6 +143,13 @@ def build(settings: Settings) -> Parts:
         keeper=Keeper(driver, rooms, settings.keeper_s, settings.janitor_s, settings.gone_s),
         probes=HttpServer(settings.http_address, metrics.render, servers.not_alive, servers.not_ready),
     )
+
+
+def _neighbours(settings: Settings, events: ApiEvents, metrics: Metrics, ledger: FileLedger) -> Neighbours:
+    if settings.device_plugin == "ignore":
+        return NobodyElse()
+    yields = settings.device_plugin == "yield"
+    return DevicePluginWatch(Path(settings.kubelet_dir), events, metrics, lambda: prepared(ledger), yields=yields)
 
 
 def run(settings: Settings, stopping: threading.Event | None = None) -> int:

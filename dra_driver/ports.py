@@ -141,6 +141,17 @@ class Advertised(Protocol):
         """Costs nothing when they are the same as before. Never raises."""
 
 
+class Neighbours(Protocol):
+    """Who else gives GPUs of this node to pods and knows nothing of claims: device plugins."""
+
+    def holders(self, inventory: Inventory) -> Mapping[str, str]:
+        """UUIDs of the GPUs and MIG devices that are not for claims now -> why, in words (`was given to ...`). Asked anew, but
+        where there is plainly nobody it costs a `stat`. RetryLater when it cannot be told."""
+
+    def look(self, inventory: Inventory) -> Mapping[str, str]:
+        """The same for publishing, as far as known: never raises. Reports what is new."""
+
+
 class CdiStore(Protocol):
     def write(self, uid: str, devices: Sequence[tuple[str, ContainerEdits]], common: ContainerEdits) -> None:
         """Renders and writes the claim's spec atomically, in the least CDI version that says it. `devices` are CDI device
@@ -165,6 +176,9 @@ class Events(Protocol):
         """A Kubernetes Warning Event on the claim, for what a user must know. Never raises, never waits; repeats of the
         same event are counted, not multiplied."""
 
+    def warn_node(self, reason: str, message: str) -> None:
+        """The same on this Node, for what concerns it as a whole."""
+
 
 class Telemetry(Protocol):
     """Counts and times. Never raises, never waits."""
@@ -178,6 +192,9 @@ class Telemetry(Protocol):
 
     def records_damaged(self, count: int) -> None:
         """How many claims there are whose record was damaged and that are neither rebuilt nor released yet."""
+
+    def device_plugin(self, offered: int, held: int, doubly: int) -> None:
+        """GPUs that a device plugin offers, that pods have through it, and those of them that claims have at the same time."""
 
     def slice_written(self, verb: str, result: str) -> None:
         """`verb` create, update or delete."""

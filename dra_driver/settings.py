@@ -42,6 +42,7 @@ class Settings:
     gone_s: float
     handover_s: float
     nvml_timeout_s: float
+    device_plugin: str
     log_level: str
     log_format: str
 
@@ -153,6 +154,12 @@ TABLE: tuple[Row, ...] = (
         "a GPU that does not answer NVML for so long is reported and left out",
         seconds(0.05, 300),
         "s",
+    ),
+    Row(
+        "device_plugin",
+        "avoid",
+        "a device plugin on this node: avoid the GPUs that pods have through it, yield all GPUs that it offers, or ignore it",
+        one_of("avoid", "yield", "ignore"),
     ),
     Row("log_level", "info", "debug, info, warning or error", one_of("debug", "info", "warning", "error")),
     Row("log_format", "json", "json (one object a line) or text", one_of("json", "text")),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dra_driver.model.device import Device, Taint
 from dra_driver.model.gpu import Inventory
-from dra_driver.ports import Advertised, Hardware, Kind, Telemetry
+from dra_driver.ports import Advertised, Hardware, Kind, Neighbours, Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,20 @@ def with_lost(
     return dict(sorted({**now, **kept}.items()))
 
 
+def with_taken(devices: Mapping[str, Device], taken: Collection[str], taint_key: str) -> dict[str, Device]:
+    """Keeps the scheduler from devices that are not for claims now, by UUID. Pure."""
+    taint = Taint(key=taint_key, value="taken", effect="NoSchedule")
+    return {
+        name: dataclasses.replace(device, taints=(*device.taints, taint)) if uuid(device) in taken else device
+        for name, device in devices.items()
+    }
+
+
+def uuid(device: Device) -> str:
+    """Empty for a device that has yet to be made."""
+    return str(device.attributes.get("uuid", ""))
+
+
 class Catalog:
     """Holds the last answer; `refresh` asks the hardware again. Reading it costs nothing."""
 
@@ -43,14 +57,17 @@ class Catalog:
         kinds: Sequence[Kind],
         held: Callable[[str], bool],
         telemetry: Telemetry,
-        taint_key: str,
+        neighbours: Neighbours,
+        taint_domain: str,
         advertised_before: Advertised,
     ) -> None:
+        """`taint_domain` is the part of the taints' keys before the slash: the driver's name."""
         self._hardware = hardware
         self._kinds = kinds
         self._held = held
         self._telemetry = telemetry
-        self._taint_key = taint_key
+        self._neighbours = neighbours
+        self._taint_domain = taint_domain
         self._advertised_before = advertised_before
         self._refreshing = threading.Lock()
         self._devices: Mapping[str, Device] = {}
@@ -88,8 +105,10 @@ class Catalog:
             inventory = self._hardware.inventory()
             now = advertised(self._kinds, inventory)
             before = self._devices if self.inventory is not None else self._advertised_before.recall()
-            self._devices = with_lost(now, before, self._held, self._taint_key)
-            self._lost = frozenset(self._devices) - frozenset(now)
+            devices = with_lost(now, before, self._held, f"{self._taint_domain}/gpu-lost")
+            self._lost = frozenset(devices) - frozenset(now)
+            taken = self._neighbours.look(inventory)
+            self._devices = with_taken(devices, taken, f"{self._taint_domain}/device-plugin")
             self._addresses |= {name: str(device.gpu) for name, device in now.items()}
             self.inventory = inventory
             self._advertised_before.remember(self._devices.values())

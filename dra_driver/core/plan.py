@@ -38,12 +38,14 @@ def plan(
     modes: Mapping[str, SharingMode],
     holders: Mapping[str, Sequence[str]],
     absent: Mapping[str, str],
+    taken: Mapping[str, str],
 ) -> tuple[Group, ...]:
     """Groups in the order of their first result. `devices` are those that exist by name, `holders` the other claims
-    (in words) that hold a device of this claim, `absent` why a device may not exist now (in words, empty if nothing says).
+    (in words) that hold a device of this claim, `absent` why a device may not exist now (in words, empty if nothing says),
+    `taken` why one is not for claims now, though it exists.
 
     GiveUp: a result names another pool or a device that this node does not have. RetryLater: a device is in trouble, or
-    still held by another claim. TellUser: the configuration cannot be applied.
+    still held by another claim, or by others. TellUser: the configuration cannot be applied.
     """
     doing = f"preparing {claim.ref}"
     if not claim.results:
@@ -76,6 +78,13 @@ def plan(
                 doing,
                 f"device {result.device} is still prepared for {', '.join(holders[result.device])}",
                 "wait until the kubelet has unprepared that claim; if its pod is gone for good, restart the kubelet",
+            )
+        if not result.admin_access and result.device in taken:
+            raise RetryLater(
+                doing,
+                f"device {result.device} {taken[result.device]}",
+                "end that pod, or delete this one to get another device; a node is best left to either claims or a device "
+                "plugin (`dra-driver migrate` says how to get there)",
             )
         config = config_for(claim.ref, result, device.kind, claim.configs, decoded)
         _refuse_unsupported(doing, result, device, config, modes)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from dra_driver.core.catalog import Catalog
+from dra_driver.core.catalog import Catalog, uuid
 from dra_driver.core.configs import decode_all
 from dra_driver.core.plan import Group, plan
 from dra_driver.core.rooms import Rooms
 from dra_driver.core.undo import CDI, LedgerJournal, Undoes, undo
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
-from dra_driver.model.device import LiveDevice, PreparedDevice
+from dra_driver.model.device import Device, LiveDevice, PreparedDevice
 from dra_driver.model.errors import DriverError, RetryLater
 from dra_driver.model.record import ClaimRecord, Effect, Phase
 
@@ -84,7 +84,15 @@ class Preparation:
         holders = {result.device: self._other_holders(result.device, claim.ref.uid) for result in claim.results}
         missing = [result.device for result in claim.results if result.device not in present]
         absent = {device: self._catalog.why_absent(device) for device in missing}
-        return plan(claim, self._pool, present, decoded, self._rooms.modes, holders, absent)
+        taken = self._taken({result.device for result in claim.results if not result.admin_access}, present)
+        return plan(claim, self._pool, present, decoded, self._rooms.modes, holders, absent, taken)
+
+    def _taken(self, wanted: Collection[str], present: Mapping[str, Device]) -> dict[str, str]:
+        inventory = self._catalog.inventory
+        if inventory is None or not wanted:
+            return {}
+        why = self._rooms.neighbours.holders(inventory)
+        return {name: why[uuid(present[name])] for name in wanted if name in present and uuid(present[name]) in why}
 
     def _other_holders(self, device: str, uid: str) -> Sequence[str]:
         words = []

@@ -1,4 +1,4 @@
-"""Kubernetes Events on claims, sent by one background thread that starts with the first Event.
+"""Kubernetes Events on claims and on this Node, sent by one background thread that starts with the first Event.
 
 The classic core/v1 form with `count` and whole seconds, as the kubelet writes it. `eventTime` is left out on purpose: with it
 the API server demands `action` and timestamps of exactly six fractional digits, and kubectl shows nothing more.
@@ -32,9 +32,27 @@ REPEAT_S = 10.0  # the same Event is counted, and its count sent, at most this o
 _Key = tuple[str, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What an Event is about. Those about objects without a namespace are in `default`."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def events_in(self) -> str:
+        return self.namespace or "default"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
 @dataclass(slots=True)
 class _Entry:
-    ref: ClaimRef
+    about: _About
     name: str = ""  # of the Event object, once it is there
     first: str = ""
     sent: int = 0
@@ -61,7 +79,15 @@ class ApiEvents:
 
     def warn(self, ref: ClaimRef, reason: str, message: str) -> None:
         """Counts one Warning; returns at once."""
-        key = (ref.uid, reason[:REASON_LIMIT], _shortened(message))
+        claims = f"resource.k8s.io/{self._api_version}"
+        self._count(_About(claims, "ResourceClaim", ref.namespace, ref.name, ref.uid), reason, message)
+
+    def warn_node(self, reason: str, message: str) -> None:
+        # As the kubelet has it: the UID is the Node's name, and `kubectl describe node` looks for that.
+        self._count(_About("v1", "Node", "", self._node, self._node), reason, message)
+
+    def _count(self, about: _About, reason: str, message: str) -> None:
+        key = (about.uid, reason[:REASON_LIMIT], _shortened(message))
         with self._changed:
             if self._stopping:
                 return
@@ -70,7 +96,7 @@ class ApiEvents:
                 if len(self._entries) >= KEPT and not self._make_room():
                     self.dropped += 1
                     return
-                entry = self._entries[key] = _Entry(ref)
+                entry = self._entries[key] = _Entry(about)
             entry.waiting += 1
             self._entries.move_to_end(key)
             if self._thread is None:
@@ -115,7 +141,7 @@ class ApiEvents:
             except Exception as error:  # noqa: BLE001 - an Event is never worth more than a line in the log
                 self.dropped += count
                 level = logging.DEBUG if failing else logging.WARNING  # an outage is said once, not for each Event
-                log.log(level, "%s: Event %s was not recorded: %s", entry.ref, key[1], error)
+                log.log(level, "%s: Event %s was not recorded: %s", entry.about, key[1], error)
                 # What concerns this Event alone (a namespace that is going away) must not hold up the others.
                 failing = not isinstance(error, (GiveUp, TellUser))
             entry.due = time.monotonic() + self._repeat_s
@@ -129,7 +155,7 @@ class ApiEvents:
 
     def _send(self, key: _Key, entry: _Entry, count: int) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        path = f"/api/v1/namespaces/{quote(entry.ref.namespace, safe='')}/events"
+        path = f"/api/v1/namespaces/{quote(entry.about.events_in, safe='')}/events"
         if entry.name:
             try:
                 self._api.request(
@@ -149,18 +175,15 @@ class ApiEvents:
         entry.name, entry.sent = event["metadata"]["name"], count
 
     def _event(self, key: _Key, entry: _Entry, count: int, now: str) -> dict[str, Any]:
-        ref = entry.ref
+        about = entry.about
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        if about.namespace:
+            involved["namespace"] = about.namespace
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{ref.name[:230]}.{secrets.token_hex(8)}", "namespace": ref.namespace},
-            "involvedObject": {
-                "apiVersion": f"resource.k8s.io/{self._api_version}",
-                "kind": "ResourceClaim",
-                "namespace": ref.namespace,
-                "name": ref.name,
-                "uid": ref.uid,
-            },
+            "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": about.events_in},
+            "involvedObject": involved,
             "type": "Warning",
             "reason": key[1],
             "message": key[2],

@@ -5,6 +5,7 @@ dra_driver_devices_published                               gauge
 dra_driver_device_problems                                 gauge
 dra_driver_claims_prepared                                 gauge
 dra_driver_damaged_records                                 gauge
+dra_driver_device_plugin_gpus                              gauge by state (offered, held, given_twice)
 dra_driver_resourceslice_writes_total                      counter by verb (create, update, delete) and result
 dra_driver_build_info                                      1, with version and driver name
 process_*                                                  CPU, memory, file descriptors; read from /proc when asked
@@ -50,6 +51,13 @@ class Metrics:
             "Claims of this node whose record was damaged, and that are neither rebuilt nor released yet.",
             registry=self._registry,
         )
+        self._device_plugin = Gauge(
+            "dra_driver_device_plugin_gpus",
+            "GPUs of this node that a device plugin offers, that pods have through it, and that claims have as well.",
+            ["state"],
+            registry=self._registry,
+        )
+        self.device_plugin(0, 0, 0)
         self._writes = Counter(
             "dra_driver_resourceslice_writes",
             "Writes of ResourceSlices to the API server.",
@@ -74,6 +82,10 @@ class Metrics:
 
     def records_damaged(self, count: int) -> None:
         self._damaged.set(count)
+
+    def device_plugin(self, offered: int, held: int, doubly: int) -> None:
+        for state, count in (("offered", offered), ("held", held), ("given_twice", doubly)):
+            self._device_plugin.labels(state).set(count)
 
     def slice_written(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()

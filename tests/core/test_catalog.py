@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from dra_driver.model.gpu import Gpu, Inventory, PciAddress
 from dra_driver.state.advertised import AdvertisedFile
 from dra_driver.telemetry.metrics import Metrics
 
-LOST = Taint("gpu.nvidia.com/gpu-lost", "lost", "NoSchedule")
+DRIVER = "gpu.nvidia.com"
+LOST = Taint(f"{DRIVER}/gpu-lost", "lost", "NoSchedule")
+TAKEN = Taint(f"{DRIVER}/device-plugin", "taken", "NoSchedule")
 
 
 def gpu(bus: int) -> Gpu:
@@ -34,6 +37,19 @@ class Slots:
         return next((one for one in self.gpus.values() if str(one.pci) == pci), None)
 
 
+class Others:
+    """Implements `ports.Neighbours`: UUIDs that tests give away."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+
+    def look(self, inventory: Inventory) -> Mapping[str, str]:
+        return dict.fromkeys(self.given, "was given to pod ml/train")
+
+    def holders(self, inventory: Inventory) -> Mapping[str, str]:
+        return self.look(inventory)
+
+
 class NoFiles:
     """Implements `ports.DriverFiles`; advertising needs none."""
 
@@ -43,10 +59,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "advertised.json"
 
 
-def catalog(slots: Slots, path: Path, held: set[str]) -> Catalog:
+def catalog(slots: Slots, path: Path, held: set[str], others: Others | None = None) -> Catalog:
     kinds = (GpuKind(slots, NoFiles()),)  # type: ignore[arg-type]
-    metrics = Metrics("test", "gpu.nvidia.com")
-    return Catalog(slots, kinds, held.__contains__, metrics, LOST.key, AdvertisedFile(str(path)))
+    metrics = Metrics("test", DRIVER)
+    advertised = AdvertisedFile(str(path))
+    return Catalog(slots, kinds, held.__contains__, metrics, others or Others(), DRIVER, advertised)
 
 
 def published(one: Catalog) -> dict[str, Device]:
@@ -93,3 +110,25 @@ def test_what_was_advertised_may_be_unreadable_and_is_written_anew(path: Path, d
     path.write_bytes(damage)
     assert lost not in published(catalog(Slots(2), path, {lost}))
     assert AdvertisedFile(str(path)).recall()
+
+
+def test_a_gpu_that_others_gave_away_is_published_with_a_taint_for_as_long(path: Path) -> None:
+    others, given = Others(), device_name(gpu(1).pci)
+    one = catalog(Slots(1, 2), path, set(), others)
+    before = published(one)
+    others.given = {"GPU-1", "GPU-7"}
+    now = published(one)
+    assert (now[given].taints, now[device_name(gpu(2).pci)].taints) == ((TAKEN,), ())
+    assert given in one.present
+    others.given = set()
+    assert published(one) == before
+
+
+def test_a_lost_gpu_that_others_gave_away_has_both_taints(path: Path) -> None:
+    slots, others, lost = Slots(1, 2), Others(), device_name(gpu(1).pci)
+    one = catalog(slots, path, {lost}, others)
+    published(one)
+    others.given = {"GPU-1"}
+    del slots.gpus[1]
+    assert published(one)[lost].taints == (LOST, TAKEN)
+    assert published(one)[lost].taints == (LOST, TAKEN), "they do not add up"

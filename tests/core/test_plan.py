@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from dra_driver.core.configs import DecodedConfig
-from dra_driver.core.plan import Group, plan
+from dra_driver.core.plan import Group, StillHeld, plan
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef, OpaqueConfig
 from dra_driver.model.device import Device
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
@@ -27,10 +27,12 @@ def planned(
     configs: Sequence[tuple[OpaqueConfig, DecodedConfig]] = (),
     holders: Mapping[str, Sequence[str]] | None = None,
     absent: Mapping[str, str] | None = None,
+    taken: Mapping[str, str] | None = None,
 ) -> tuple[Group, ...]:
     claim = Claim(REF, results, tuple(config for config, _ in configs))
     decoded = [decoded for _, decoded in configs]
-    return plan(claim, "node", DEVICES, decoded, {"Exclusive": Exclusive()}, holders or {}, absent or {})
+    modes = {"Exclusive": Exclusive()}
+    return plan(claim, "node", DEVICES, decoded, modes, holders or {}, absent or {}, taken or {})
 
 
 def test_devices_with_the_same_configuration_are_shared_together() -> None:
@@ -73,3 +75,13 @@ def test_a_device_in_trouble_is_waited_for_and_the_trouble_is_told() -> None:
         RetryLater, match="device gpu-9 was allocated, but cannot be used now: the driver is not loaded;"
     ):
         planned(result("gpu-9"), absent={"gpu-9": "the driver is not loaded"})
+
+
+def test_a_device_that_others_gave_away_is_refused_but_not_to_those_who_look_on() -> None:
+    taken = {"gpu-1": "was given to pod ml/train through nvidia.com/gpu by a device plugin"}
+    with pytest.raises(RetryLater, match="device gpu-1 was given to pod ml/train") as caught:
+        planned(result("gpu-0"), result("gpu-1"), taken=taken)
+    assert not isinstance(caught.value, StillHeld), "nobody waits for it with a call open"
+    assert "dra-driver migrate" in caught.value.next_step
+    assert planned(result("gpu-1", admin=True), taken=taken)
+    assert planned(result("gpu-0"), taken=taken)

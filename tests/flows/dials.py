@@ -159,7 +159,8 @@ def build(settings: Settings, hardware: Path | None) -> Parts:
         tuple(kinds.values()),
         held=lambda device: bool(parts.ledger.holders(device)),
         telemetry=rooms.telemetry,
-        taint_key=f"{settings.driver_name}/gpu-lost",
+        neighbours=rooms.neighbours,
+        taint_domain=settings.driver_name,
         advertised_before=AdvertisedFile(str(settings.ledger_dir.parent / "advertised.json")),
     )
     driver = Driver(settings.node_name, boot_id(parts.host.roots), catalog, rooms)

@@ -50,6 +50,16 @@ def test_an_event_on_the_claim_is_what_kubernetes_expects(stub: StubApi, events:
     assert "eventTime" not in event
 
 
+def test_an_event_on_the_node_is_where_kubectl_describe_node_looks(stub: StubApi, events: ApiEvents) -> None:
+    events.warn_node("DevicePluginBeside", "somebody else gives GPUs away")
+    until(lambda: len(stub.list("events")) == 1)
+    [event] = stub.list("events")
+    CoreV1Event.model_validate(event)
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
+    assert event["metadata"]["namespace"] == "default"
+    assert (event["type"], event["reason"]) == ("Warning", "DevicePluginBeside")
+
+
 def test_repeats_are_counted_not_multiplied(stub: StubApi, events: ApiEvents) -> None:
     for _ in range(500):
         events.warn(REF, "PrepareFailed", "again")

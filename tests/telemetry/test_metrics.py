@@ -26,6 +26,7 @@ def test_what_was_told_is_on_the_page() -> None:
     telemetry.devices_seen(8, 1)
     telemetry.claims_prepared(3)
     telemetry.records_damaged(2)
+    telemetry.device_plugin(8, 2, 1)
     telemetry.slice_written("create", "ok")
     telemetry.slice_written("create", "ok")
     found = samples(metrics)
@@ -38,6 +39,9 @@ def test_what_was_told_is_on_the_page() -> None:
     assert found["dra_driver_device_problems", ()] == 1
     assert found["dra_driver_claims_prepared", ()] == 3
     assert found["dra_driver_damaged_records", ()] == 2
+    assert found["dra_driver_device_plugin_gpus", (("state", "offered"),)] == 8
+    assert found["dra_driver_device_plugin_gpus", (("state", "held"),)] == 2
+    assert found["dra_driver_device_plugin_gpus", (("state", "given_twice"),)] == 1
     assert found["dra_driver_resourceslice_writes_total", (("result", "ok"), ("verb", "create"))] == 2
     assert found["dra_driver_build_info", (("driver", "gpu.nvidia.com"), ("version", "1.2.3"))] == 1
     assert found["process_resident_memory_bytes", ()] > 0
