@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 PATH = "/validate"
 # What an API server takes in one request; a review of an update holds an object twice, each limited to 1.5 MiB by etcd.
 LIMIT_BYTES = 3 * 1024 * 1024
+# Objects with configuration are of a few KiB. What is larger is read and judged one at a time: decoded JSON takes up to twenty
+# times its bytes, and a hundred clients at once must not take the memory of the process.
+LARGE_BYTES = 64 * 1024
 # From the first byte of a request to its last, and for the TLS handshake. API servers wait 10 s by default, 30 s at most.
 REQUEST_S = 10.0
 # The API server's client drops idle connections after 90 s: if it is always the first to do so, no request is ever lost.
@@ -28,11 +32,12 @@ Answer = Callable[[bytes], Reply]
 
 class Connection:
     """What the server knows about one client. `since` is when it last changed from answering to waiting, `answering`
-    whether a whole request is being worked on."""
+    whether a whole request is being worked on; `large` is held by whoever has a large one."""
 
-    def __init__(self, client: socket.socket, request_s: float) -> None:
+    def __init__(self, client: socket.socket, request_s: float, large: threading.Lock) -> None:
         self.socket = client
         self.request_s = request_s
+        self.large = large
         self.since = time.monotonic()
         self.answering = False
         self.ending = False
@@ -60,6 +65,10 @@ class _Incoming(io.RawIOBase):
         self._deadline = time.monotonic() + IDLE_S
         self._waiting = True
 
+    def await_body(self) -> None:
+        self._deadline = time.monotonic() + self._request_s
+        self._waiting = False
+
     def readable(self) -> bool:
         return True
 
@@ -70,8 +79,7 @@ class _Incoming(io.RawIOBase):
         self._client.settimeout(remaining)
         count = self._client.recv_into(buffer)
         if self._waiting:
-            self._waiting = False
-            self._deadline = time.monotonic() + self._request_s
+            self.await_body()
         return count
 
 
@@ -106,6 +114,18 @@ class _Requests(BaseHTTPRequestHandler):
         length = self._length()
         if length is None:
             return
+        if length <= LARGE_BYTES:
+            self._review(length)
+        elif self._own.large.acquire(timeout=self._own.request_s / 4):  # an answer while the API server still waits
+            try:
+                self._incoming.await_body()
+                self._review(length)
+            finally:
+                self._own.large.release()
+        else:
+            self._refuse(503, f"reading a review of {length} bytes: others as large are being read; try again")
+
+    def _review(self, length: int) -> None:
         try:
             body = self.rfile.read(length)
         except TimeoutError:

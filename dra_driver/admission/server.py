@@ -40,6 +40,7 @@ class Server:
         self._limit = limit
         self._request_s = request_s
         self._lock = threading.Condition()
+        self._large = threading.Lock()
         self._connections: set[Connection] = set()
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -94,7 +95,7 @@ class Server:
                     log.error("accepting a connection: %s; it is tried again", error.strerror)  # noqa: TRY400
                     time.sleep(0.1)  # out of file descriptors: the waiting connection stays, and so does the error
                 continue
-            connection = Connection(client, self._request_s)
+            connection = Connection(client, self._request_s, self._large)
             with self._lock:
                 if len(self._connections) >= self._limit:
                     self._make_room()

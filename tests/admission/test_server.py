@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dra_driver.admission.connection import LIMIT_BYTES
+from dra_driver.admission.connection import LARGE_BYTES, LIMIT_BYTES
 from dra_driver.admission.door import Reply
 from dra_driver.admission.server import Server
 from dra_driver.model.errors import RetryLater, TellUser
@@ -186,6 +186,24 @@ def test_a_client_that_drips_is_told_and_hung_up_on(serve: Serve, pair: Pair) ->
         answer = everything(secure)
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"reading a review of 99 bytes: they did not come within" in answer
+
+
+def test_large_bodies_come_one_at_a_time_and_hold_up_no_ordinary_ones(
+    serve: Serve, pair: Pair, connect: Connect
+) -> None:
+    server = serve(request_s=1)
+    large = REVIEW + b" " * LARGE_BYTES
+    with raw(server, pair) as greedy:
+        greedy.sendall(
+            f"POST /validate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(large)}\r\n\r\n".encode()
+        )
+        greedy.sendall(b" " * 1000)  # and then no more
+        assert connect(server).ask(REVIEW)[0] == 200
+        status, answer = connect(server).ask(large)
+        assert status in (200, 503)
+        assert status == 200 or b"others as large are being read; try again" in answer
+        assert everything(greedy).startswith(b"HTTP/1.1 408 ")
+    assert connect(server).ask(large)[0] == 200
 
 
 def test_silent_clients_make_room_for_those_who_ask(serve: Serve, pair: Pair, connect: Connect) -> None:
