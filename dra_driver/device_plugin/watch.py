@@ -19,7 +19,7 @@ from dra_driver.ports import Events, Telemetry
 
 log = logging.getLogger(__name__)
 
-GUIDE = "`dra-driver migrate` says what stands in the way of leaving this node to one of the two"
+GUIDE = "leave the node to one of the two: `dra-driver migrate` says how"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class DevicePluginWatch:
         if self._yields:
             return f"a device plugin offers GPUs of this node as {resources}: claims get none of these; {GUIDE}"
         return (
-            f"a device plugin offers GPUs of this node as {resources}, and knows nothing of claims: it may give a pod a GPU "
-            f"that a claim has; {GUIDE}, and the setting device-plugin: yield leaves all its GPUs to it until then"
+            f"a device plugin offers GPUs of this node as {resources}: it knows nothing of claims, and may give a pod a GPU "
+            f"that a claim has; {GUIDE}; until then the setting device-plugin: yield keeps claims away"
         )
 
     def _doubly(self, known: Known) -> dict[str, ClaimRef]:
@@ -132,7 +132,7 @@ class DevicePluginWatch:
             elif sentence in notices:
                 self._events.warn_node("DevicePluginBeside", sentence)
         for sentence in sorted(self._told - now):
-            log.info("over: %s", sentence)
+            log.info("over: %s", sentence.partition(": ")[0])
         self._told = now
 
 

@@ -111,13 +111,13 @@ def test_a_plugin_is_reported_once_and_its_end_too(
     bench.look()
     [(reason, message)] = bench.said.node
     assert reason == "DevicePluginBeside"
-    assert message.startswith("a device plugin offers GPUs of this node as nvidia.com/gpu, and knows nothing of claims")
+    assert message.startswith("a device plugin offers GPUs of this node as nvidia.com/gpu: it knows nothing of claims")
     assert "dra-driver migrate" in message
     assert [record.getMessage() for record in caplog.records] == [message]
     assert (bench.count("offered"), bench.count("held")) == (2, 0)
     kubelet.offer(GPU)
     bench.look()
-    assert caplog.records[-1].getMessage() == f"over: {message}"
+    assert caplog.records[-1].getMessage() == "over: a device plugin offers GPUs of this node as nvidia.com/gpu"
     assert bench.count("offered") == 0
 
 

@@ -6,11 +6,13 @@ import pytest
 
 from api.proto import generate
 from api.proto.pb import (
+    deviceplugin_v1beta1_pb2,
     dra_v1_pb2,
     dra_v1beta1_pb2,
     health_v1_pb2,
     health_v1alpha1_pb2,
     pluginregistration_v1_pb2,
+    podresources_v1_pb2,
 )
 
 
@@ -52,6 +54,16 @@ def methods(module: object) -> list[str]:
             pluginregistration_v1_pb2,
             ["/pluginregistration.Registration/GetInfo", "/pluginregistration.Registration/NotifyRegistrationStatus"],
         ),
+        (podresources_v1_pb2, ["/v1.PodResourcesLister/GetAllocatableResources", "/v1.PodResourcesLister/List"]),
+        (
+            deviceplugin_v1beta1_pb2,
+            [
+                "/v1beta1.DevicePlugin/Allocate",
+                "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+                "/v1beta1.DevicePlugin/ListAndWatch",
+                "/v1beta1.Registration/Register",
+            ],
+        ),
     ],
 )
 def test_methods_have_the_names_of_the_kubelet(module: object, expected: list[str]) -> None:
@@ -89,6 +101,15 @@ def test_fields_have_the_numbers_of_the_kubelet() -> None:
         "supported_versions": 4,
     }
     assert fields(pluginregistration_v1_pb2.RegistrationStatus) == {"plugin_registered": 1, "error": 2}
+    told = podresources_v1_pb2
+    assert fields(told.PodResources) == {"name": 1, "namespace": 2, "containers": 3}
+    assert fields(told.ContainerResources) == {"name": 1, "devices": 2, "dynamic_resources": 5}
+    assert fields(told.ContainerDevices) == {"resource_name": 1, "device_ids": 2}
+    assert fields(told.DynamicResource) == {"claim_name": 2, "claim_namespace": 3, "claim_resources": 4}
+    claim_resource = {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5}
+    assert fields(told.ClaimResource) == claim_resource
+    for answer in (told.ListPodResourcesResponse, told.AllocatableResourcesResponse):
+        assert list(fields(answer).values()) == [1]
 
 
 def test_only_the_share_id_tells_absent_from_empty() -> None:
