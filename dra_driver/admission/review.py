@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.resource.objects import CONFIG_PATHS, configurations
+from dra_driver import deep_json
 
 GROUP = "resource.k8s.io"
 API_VERSION = "admission.k8s.io/v1"
@@ -31,16 +32,13 @@ class Verdict:
 
 def judge(body: bytes, driver: str) -> Verdict:
     """MalformedReview when it cannot be answered."""
-    try:
-        request = _request(_decoded(body))
-        return _verdict(request, driver)
-    except RecursionError:
-        raise MalformedReview("it is nested too deeply") from None
+    return _verdict(_request(_decoded(body)), driver)
 
 
 def _decoded(body: bytes) -> object:
     try:
-        return json.loads(body.decode("utf-8"))
+        body.decode("utf-8")  # JSON in UTF-16 would be decoded, too
+        return deep_json.loads(body)
     except UnicodeDecodeError as error:
         raise MalformedReview(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
     except ValueError as error:

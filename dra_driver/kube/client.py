@@ -19,7 +19,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, SSLError
 from urllib3.response import BaseHTTPResponse
 
-from dra_driver import __version__
+from dra_driver import __version__, deep_json
 from dra_driver.kube import errors
 from dra_driver.kube.access import TOKEN_AGE_S, Access, from_service_account
 from dra_driver.kube.asking import Answer, NoAnswerError, PendingGet, send
@@ -124,7 +124,7 @@ class KubeApi:
         if not data:
             return {}
         try:
-            decoded = json.loads(data)
+            decoded = deep_json.loads(data)
         except ValueError:
             decoded = None
         if not isinstance(decoded, dict):

@@ -16,10 +16,10 @@ A body that is no Kubernetes Status is never quoted: it comes from a proxy and m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from dra_driver import deep_json
 from dra_driver.model.errors import DriverError, GiveUp, RetryLater, TellUser
 
 MESSAGE_LIMIT = 400
@@ -174,7 +174,7 @@ def wanted(method: str, path: str) -> tuple[str, str]:
 
 def _status_object(body: bytes) -> dict[str, Any] | None:
     try:
-        answer = json.loads(body)
+        answer = deep_json.loads(body)
     except ValueError:
         return None
     return answer if isinstance(answer, dict) and answer.get("kind") == "Status" else None

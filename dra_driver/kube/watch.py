@@ -4,7 +4,6 @@ hundreds of requests a second when the server refuses, closes or cannot be reach
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from urllib3.exceptions import HTTPError
 from urllib3.response import BaseHTTPResponse
 
+from dra_driver import deep_json
 from dra_driver.kube import errors
 from dra_driver.model.errors import DriverError
 
@@ -143,7 +143,7 @@ class ListWatch:
     def _take(self, line: bytes) -> None:
         """One line of the stream. What cannot be read is counted and skipped; only the server's ERROR is an error."""
         try:
-            event = json.loads(line)
+            event = deep_json.loads(line)
             kind, item = str(event["type"]), event["object"]
             if kind != "ERROR":
                 version = str(item["metadata"]["resourceVersion"])

@@ -224,3 +224,17 @@ def test_the_node_tells_its_uid(stub: StubApi, api: KubeApi) -> None:
         NodeLookup(api, "node-1").uid()
     stub.put("nodes", {"metadata": {"name": "node-1", "uid": "n-1"}})
     assert NodeLookup(api, "node-1").uid() == "n-1"
+
+
+def test_a_claim_nested_deeper_than_python_decodes_hides_neither_itself_nor_others(
+    stub: StubApi, claims: ApiClaims, api: KubeApi
+) -> None:
+    """The API server stores 5,000 levels in the parameters of any driver; Python decodes about 1,000."""
+    whole = claim()
+    whole["status"]["allocation"]["devices"]["config"][0]["opaque"]["parameters"] = "DEEP"
+    deep = '{"a":' * 20_000 + "1" + "}" * 20_000
+    text = json.dumps(whole).replace('"DEEP"', deep)
+    stub.fail("GET", "/resourceclaims/train", 200, body=text.encode())
+    assert read(claims, REF).configs[0].parameters == {"kind": "GpuConfig", "deep": {"a": [1, None]}}
+    stub.fail("GET", "/resourceclaims", 200, body=f'{{"items": [{text}]}}'.encode())
+    assert claims.find("u1") == REF
