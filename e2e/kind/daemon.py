@@ -1,7 +1,8 @@
 """A Docker of our own: dockerd in mount and process id namespaces of its own, so that its end is the end of all it started.
 
 It makes no iptables rule, forwards nothing and has no default bridge: containers reach each other over networks that are
-named, and the outside only with `--network host`. Images are kept in the cache; everything else goes when it stops.
+named, and the outside only with `--network host`. Images are kept in the cache; everything else goes when it stops, and the
+one limit of the machine that it raises is as it was.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from e2e.cluster.prerequisites import provide
 from e2e.cluster.state import exclusively
 from e2e.cluster.steps import say, step
 from e2e.kind.docker import Docker, digest
+from e2e.kind.limits import raise_inotify, restore_inotify
 from e2e.kind.packages import known, unpacked
 
 READY_SECONDS = 30
@@ -64,6 +66,7 @@ class PrivateDocker:
         self.home = home
         self.directory = home / ".docker"
         self._state = self.directory / "state.json"
+        self._inotify = self.directory / "inotify"  # the limit as it was found
         self._socket = self.directory / "docker.sock"
         self._cgroup = f"docker-{digest(str(home), 4)}"  # below it every container's
 
@@ -133,6 +136,7 @@ class PrivateDocker:
             wrapper = self.directory / "runc-without-capability"
             wrapper.write_text(WITHOUT_CAPABILITY.format(runc=programs["runc"]))
             wrapper.chmod(0o755)
+            raise_inotify(self._inotify)
             docker = self._run([str(self._bin / "docker-init"), "--", *self._command(wrapper)], packages)
             _remove_containers(docker)
         say(f"  DOCKER_HOST=unix://{self._socket}, log {self.directory / 'dockerd.log'}")
@@ -213,6 +217,7 @@ class PrivateDocker:
         if shutil.which("ip"):
             _remove_bridges(self.home)
         cgroups.remove(self._cgroup)
+        restore_inotify(self._inotify)
         for path in self.directory.glob("*"):
             if path.is_dir():
                 shutil.rmtree(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from e2e.cluster import ClusterError
 
 LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
+ENOUGH = 1024  # twice what kind's documentation advises
 EACH_NODE = 20  # systemd 4, kubelet 7, containerd 2, and what pods need; the control plane's are a few more
 
 
@@ -22,6 +23,22 @@ def check_inotify(nodes: int) -> None:
             f"making {nodes} nodes with kind: they need about {wanted} inotify instances, and of root's {limit} {used} are "
             f"in use; take another cluster down, or raise the limit: sudo sysctl fs.inotify.max_user_instances=512"
         )
+
+
+def raise_inotify(record: Path) -> None:
+    """Where whoever starts a private Docker has given us the machine: the former limit is on record first."""
+    former = int(LIMIT.read_text()) if LIMIT.exists() else ENOUGH
+    if former < ENOUGH:
+        record.write_text(str(former))
+        LIMIT.write_text(str(ENOUGH))
+
+
+def restore_inotify(record: Path) -> None:
+    """Unless somebody else has set it since."""
+    if record.exists():
+        if int(LIMIT.read_text()) == ENOUGH:
+            LIMIT.write_text(record.read_text())
+        record.unlink()
 
 
 def _used() -> int:
