@@ -25,14 +25,14 @@ class Package:
         return self.fields["Version"]
 
 
-def owners(files: Iterable[Path]) -> list[Package]:
+def owners(files: Iterable[Path], database: Path = _DPKG) -> list[Package]:
     """Sorted by name. A file that no package has (Python in /usr/local) is left out."""
     wanted = {name for path in files for name in _names(path)}
     found = set()
-    for listing in sorted((_DPKG / "info").glob("*.list")):
+    for listing in sorted((database / "info").glob("*.list")):
         if not wanted.isdisjoint(listing.read_text().splitlines()):
             found.add(listing.stem.split(":")[0])
-    return [package for package in _status() if package.name in found]
+    return [package for package in _status(database) if package.name in found]
 
 
 def _names(path: Path) -> set[str]:
@@ -41,9 +41,9 @@ def _names(path: Path) -> set[str]:
     return names | {name.removeprefix("/usr") for name in names} | {f"/usr{name}" for name in names}
 
 
-def _status() -> list[Package]:
+def _status(database: Path) -> list[Package]:
     try:
-        stanzas = (_DPKG / "status").read_text().split("\n\n")
+        stanzas = (database / "status").read_text().split("\n\n")
     except OSError:
         return []
     packages = []

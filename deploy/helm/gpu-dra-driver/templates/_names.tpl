@@ -90,10 +90,20 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
+{{- /* Another DeviceClass of the cluster that offers the same extended resource: pods would get GPUs of the newer class only. */}}
+{{- define "dra.extendedResourceOwner" -}}
+{{- range (lookup (printf "resource.k8s.io/%s" (include "dra.apiVersion" .)) "DeviceClass" "" "").items }}
+{{- if and (eq (default "" .spec.extendedResourceName) $.Values.extendedResource.name) (ne .metadata.name $.Values.driverName) }}
+{{- .metadata.name }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "dra.extendedResource" -}}
 {{- $mode := toString .Values.extendedResource.enabled }}
 {{- if eq (include "dra.apiVersion" .) "v1" }}
-{{- if or (eq $mode "true") (and (eq $mode "auto") (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) }}
+{{- $supported := semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version }}
+{{- if or (eq $mode "true") (and (eq $mode "auto") $supported (not (include "dra.extendedResourceOwner" .))) }}
 {{- .Values.extendedResource.name }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,153 @@
+"""On request only (`DRA_E2E_LIVE=1`, root, about 90 s): the chart's life on a cluster, in the order in which a person does it.
+
+The image is made without Docker, of the parts that the Dockerfile takes (e2e/driver_image.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.helm.schema import CHART
+from e2e.cluster import Options, processes
+from e2e.driver_image import driver_image
+from e2e.installation import until
+from tests.deploy.installed import AGENT, NAMESPACE, RELEASE, WEBHOOK, Installed, Traffic, pod
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("DRA_E2E_LIVE") != "1", reason="DRA_E2E_LIVE=1 is not set"),
+    pytest.mark.timeout(300, func_only=True),  # the cluster may have to be built
+]
+IMAGE = "dra-driver-e2e:chart"
+ON_NODES = (
+    "/run/gpu.nvidia.com",
+    "/var/run/cdi",
+    "/var/lib/gpu.nvidia.com",
+    "/var/lib/kubelet/plugins",
+    "/var/lib/kubelet/plugins_registry",
+)
+
+
+@pytest.fixture(scope="module")
+def installed(helm: Path) -> Iterator[Installed]:
+    cluster = processes(Options(name="chart", nodes=("node-a", "node-b")))
+    cluster.down()
+    cluster.up()
+    try:
+        cluster.load(driver_image(IMAGE))
+        yield Installed(cluster, helm, IMAGE)
+    finally:
+        cluster.down()
+
+
+def test_install_is_enough_to_get_gpus(installed: Installed) -> None:
+    notes = installed.install()
+    assert f"kubectl -n {NAMESPACE} rollout status daemonset/{AGENT}" in notes
+    assert {node: len(installed.devices(node)) for node in installed.cluster.nodes} == {"node-a": 8, "node-b": 8}
+    installed.apply(pod("unchanged", gpus=2))
+    installed.wait_for_pod("unchanged")
+    assert len(installed.gpus_seen("unchanged")) == 2
+    installed.apply_example("one-gpu")
+    installed.wait_for_pod("one-gpu")
+    assert len(installed.gpus_seen("one-gpu")) == 1
+
+
+def test_agents_have_one_capability_and_cannot_change_their_image(installed: Installed) -> None:
+    name = installed.agent("node-a")["metadata"]["name"]
+    status = _python(installed, name, "print(open('/proc/self/status').read())")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 1 << 27  # CAP_MKNOD
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    for path in ("/x", "/usr/x", "/host/x", "/tmp/x", "/var/lib/kubelet/x", "/etc/dra-driver/x"):
+        assert "OSError 30" in _python(
+            installed, name, f"f = '{path}'\ntry: open(f, 'w')\nexcept OSError as e: print('OSError', e.errno)"
+        )
+
+
+def _python(installed: Installed, name: str, program: str) -> str:
+    return installed.execute(name, "/usr/bin/python3.11", "-BISc", program, namespace=NAMESPACE)
+
+
+def test_wrong_configuration_is_refused_by_the_webhook(installed: Installed) -> None:
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategi": "MPS"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "wrong", "namespace": "default"},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+                "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}],
+            }
+        },
+    }
+    with pytest.raises(Exception, match=r"sharing\.strategi: unknown field"):
+        installed.apply(claim)
+
+
+def test_a_second_release_is_refused_unless_it_is_another_driver(installed: Installed) -> None:
+    refused = installed.helm("install", "second", str(CHART), check=False)
+    assert refused.returncode != 0
+    assert f"DeviceClass gpu.nvidia.com belongs to Helm release {NAMESPACE}/{RELEASE}" in refused.stderr
+    second = {"driverName": "gpu.example.com", "webhook": {"enabled": False}}
+    same = {**second, "extendedResource": {"enabled": "true"}}
+    refused = installed.helm("install", "second", str(CHART), check=False, **same)
+    assert "DeviceClass gpu.nvidia.com offers nvidia.com/gpu already" in refused.stderr
+    installed.install("second", **second)
+    drivers = {
+        item["spec"]["driver"] for item in (installed.get("/apis/resource.k8s.io/v1/resourceslices") or {})["items"]
+    }
+    assert drivers == {"gpu.nvidia.com", "gpu.example.com"}
+    installed.helm("uninstall", "second", "--wait")
+    installed.has_settled()
+
+
+def test_nobody_notices_an_upgrade_and_a_rollback(installed: Installed) -> None:
+    traffic = Traffic(installed)
+    before = installed.agent("node-a")["metadata"]["uid"]
+    with traffic.flowing():
+        installed.upgrade(settings={"rescan-s": 7})
+        installed.has_settled()
+        upgraded = installed.agent("node-a")["metadata"]["uid"]
+        installed.helm("rollback", RELEASE, "1", "--wait", "--timeout", "120s")
+        installed.has_settled()
+    assert len({before, upgraded, installed.agent("node-a")["metadata"]["uid"]}) == 3
+    assert traffic.started >= 4
+    assert traffic.fewest_devices == 16
+    assert installed.refused_calls() == []
+    # Pods from before the upgrade are given back by an agent that did not prepare them.
+    for name in ("unchanged", "one-gpu"):
+        assert "GPU 0: NVIDIA H100" in installed.execute(name, "nvidia-smi", "-L")
+
+
+def test_uninstall_is_refused_while_gpus_are_in_use(installed: Installed) -> None:
+    refused = installed.helm("uninstall", RELEASE, "--wait", check=False)
+    assert refused.returncode != 0
+    said = installed.kubectl("-n", NAMESPACE, "logs", f"job/{RELEASE}-uninstall")
+    assert "GPUs of gpu.nvidia.com are in use by 2 claims:" in said
+    assert "(pods unchanged)" in said
+    assert "GPU 0: NVIDIA H100" in installed.execute("unchanged", "nvidia-smi", "-L")
+    assert len(installed.devices()) == 16
+
+
+def test_uninstall_leaves_nothing(installed: Installed) -> None:
+    for name in ("unchanged", "one-gpu"):
+        installed.delete("pod", name)
+    until("claims to be gone", lambda: not installed.claims(), 30)
+    installed.helm("uninstall", RELEASE, "--wait")
+    assert installed.get("/apis/resource.k8s.io/v1/resourceslices")["items"] == []  # type: ignore[index]
+    for node in installed.cluster.nodes:
+        assert {path: installed.on_node(node, path) for path in ON_NODES} == {path: [] for path in ON_NODES}
+    kinds = (
+        "deviceclasses,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    left = installed.kubectl("get", f"{kinds},validatingwebhookconfigurations", "-o", "name")
+    assert [line for line in left.splitlines() if "dra" in line or "nvidia" in line] == []
+    until("the webhook's pods to be gone", lambda: WEBHOOK not in installed.kubectl("-n", NAMESPACE, "get", "pods"), 30)
+    here = installed.kubectl(
+        "-n", NAMESPACE, "get", "all,configmaps,secrets,serviceaccounts,roles,rolebindings", "-o", "name"
+    )
+    assert sorted(here.split()) == ["configmap/kube-root-ca.crt", "serviceaccount/default"]
