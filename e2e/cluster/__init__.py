@@ -110,6 +110,15 @@ class Node(Protocol):
 
     def connect(self) -> None: ...
 
+    def delay(self, seconds: float) -> None:
+        """Whatever goes over the network cable arrives so much later, in both directions; 0 ends it, and so does a reboot."""
+
+    def cover(self, path: str, size: str) -> None:
+        """Put an empty file system of this size ("64k") over a directory, which is made if it is missing. All that runs on the
+        node finds it there."""
+
+    def uncover(self, path: str) -> None: ...
+
 
 class Cluster(Protocol):
     """Up to one cluster per name. An object may be made for one that another process brought up."""

@@ -118,6 +118,12 @@ class Machine:
         self._state.put(f"{self.name}/{name}", daemon)
         return daemon
 
+    def end_daemon(self, name: str) -> None:
+        """SIGKILL, and nobody expects it to run; nothing happens where it never did."""
+        if daemon := self.daemon(name):
+            daemon.kill()
+            self._state.forget(f"{self.name}/{name}")
+
     def daemon(self, name: str) -> Identity | None:
         return self._state.process(f"{self.name}/{name}")
 

@@ -101,6 +101,24 @@ def set_cable(number: int, control_plane: int, *, plugged: bool) -> None:
     _ip("link", "set", f"node{number}", "up" if plugged else "down", inside=control_plane)
 
 
+def detour(number: int, control_plane: int) -> tuple[str, str]:
+    """Takes a node's cable out of the bridge. The interfaces between which somebody has to carry its frames from now on."""
+    port, end = f"node{number}", f"slow{number}"
+    _ip("link", "add", end, "type", "veth", "peer", "name", f"{end}-br0", inside=control_plane)
+    _ip("link", "set", f"{end}-br0", "master", "br0", "up", inside=control_plane)
+    _ip("link", "set", port, "nomaster", inside=control_plane)
+    for interface in (port, end):  # no longer the bridge's, they would answer for its address
+        _ip("link", "set", interface, "arp", "off", "up", inside=control_plane)
+    return port, end
+
+
+def straighten(number: int, control_plane: int) -> None:
+    """Ends the detour, if there is one."""
+    with contextlib.suppress(ClusterError):
+        _ip("link", "delete", f"slow{number}", inside=control_plane)
+        _ip("link", "set", f"node{number}", "arp", "on", "master", "br0", inside=control_plane)
+
+
 def listens(pid: int, port: int) -> bool:
     """Whether a TCP port is listened on in the network namespace of a process."""
     # proc(5): "  0: 0100007F:094B 00000000:0000 0A ...", the port in hexadecimal, state 0A is LISTEN.

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,7 @@ class RunningNode:
         self._write_files(directory)
         pid = self._machine.start(self._programs["pause"], configuration.mounts(str(directory)))
         place = self._place
+        self.delay(0)
         network.connect_node(
             place.cluster, self.name, place.number, pid, place.control_plane.pid, place.addresses, place.nodes
         )
@@ -194,6 +196,27 @@ class RunningNode:
 
     def connect(self) -> None:
         network.set_cable(self._place.number, self._place.control_plane.pid, plugged=True)
+
+    def delay(self, seconds: float) -> None:
+        number, control_plane, cable = self._place.number, self._place.control_plane, f"cable-of-{self.name}"
+        control_plane.end_daemon(cable)
+        network.straighten(number, control_plane.pid)
+        if seconds:
+            ends = network.detour(number, control_plane.pid)
+            program = Path(__file__).with_name("slow_cable.py")
+            control_plane.start_daemon(cable, [sys.executable, str(program), *ends, str(seconds)])
+
+    def cover(self, path: str, size: str) -> None:
+        self._do("mkdir", "-p", path)
+        self._do("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path)
+
+    def uncover(self, path: str) -> None:
+        self._do("umount", path)
+
+    def _do(self, *argv: str) -> None:
+        done = self.run(argv)
+        if done.returncode:
+            raise ClusterError(f"running `{' '.join(argv)}` on {self.name}: {done.stderr.strip()[-300:]}")
 
     def _start_containerd(self) -> None:
         paths = {str(self._programs[name].parent) for name in ("containerd-shim-runc-v2", "runc")}

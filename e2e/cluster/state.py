@@ -67,6 +67,13 @@ class State:
             state["processes"][process] = [identity.pid, identity.started]
             self._write(state)
 
+    def forget(self, process: str) -> None:
+        """Of a process that has ended, and is not to be started again."""
+        with self._changing:
+            state = self._read()
+            state["processes"].pop(process, None)
+            self._write(state)
+
     def process(self, process: str) -> Identity | None:
         return self.processes().get(process)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from e2e.cluster import ClusterError, Process
+from e2e.cluster import ClusterError, Process, Unsupported
 from e2e.cluster.access import wait
 from e2e.cluster.identity import Identity, identify
 from e2e.kind.docker import Docker
@@ -99,6 +99,15 @@ class KindNode:
 
     def connect(self) -> None:
         self._nft(f"delete table inet {CUT}")
+
+    def delay(self, seconds: float) -> None:
+        raise Unsupported(f"slowing the network of {self.name}: nobody stands between it and Docker's bridge")
+
+    def cover(self, path: str, size: str) -> None:
+        raise Unsupported(f"covering {path} on {self.name}: pods that run keep what they have mounted")
+
+    def uncover(self, path: str) -> None:
+        raise Unsupported(f"uncovering {path} on {self.name}: nothing is ever covered on a node of kind")
 
     def _nft(self, rules: str) -> None:
         done = self.run(["nft", rules])

@@ -27,6 +27,9 @@ def test_another_run_reads_what_one_recorded(tmp_path: Path) -> None:
     assert other.process("b") is None
     state.finish()
     assert other.complete
+    state.forget("a/kubelet")
+    state.forget("a/kubelet")
+    assert other.processes() == {"a": Identity(10, 100)}
 
 
 def test_a_cluster_that_is_not_there_is_told(tmp_path: Path) -> None:
