@@ -101,13 +101,19 @@ def a_slice(name: str, **spec: Any) -> dict[str, Any]:
                 ]
             },
         },
-        {"nodeName": None, "perDeviceNodeSelection": True, "devices": [{"name": "gpu-0", "nodeName": OTHER_NODE}]},
         {"driver": "gpu.example.com"},
     ],
-    ids=["node", "node and pool", "pool", "pool below", "all nodes", "selector", "by device", "driver"],
+    ids=["node", "node and pool", "pool", "pool below", "all nodes", "selector", "driver"],
 )
 def test_it_makes_no_slice_that_is_not_its_nodes(thief: Thief, spec: dict[str, Any]) -> None:
     assert POLICY in thief.refused("POST", SLICES, a_slice("stolen", **spec))
+
+
+@pytest.mark.gate(DRAPartitionableDevices=True)
+def test_it_makes_no_slice_whose_devices_choose_their_nodes(thief: Thief, space: Space) -> None:
+    devices = [{"name": "gpu-0", "nodeName": OTHER_NODE}]
+    item = a_slice("stolen", nodeName=None, perDeviceNodeSelection=True, devices=devices)
+    assert POLICY in thief.refused("POST", SLICES, item)
 
 
 def test_it_changes_and_deletes_no_slice_of_another_node(
