@@ -91,7 +91,11 @@ def test_of_the_host_an_agent_can_write_what_it_has_to(
         f"/run/{values.get('driverName', 'gpu.nvidia.com')}",
         *writable,
     }
-    assert {path for path, item in mounts.items() if item.get("readOnly")} == {"/host", "/etc/dra-driver"}
+    neighbours = {f"{kubelet}/device-plugins", f"{kubelet}/pod-resources"}
+    readable = {path for path, item in mounts.items() if item.get("readOnly")}
+    assert readable == {"/host", "/etc/dra-driver", *neighbours}
+    ignored = render({**values, "settings": {"device-plugin": "ignore"}})
+    assert neighbours.isdisjoint(item["mountPath"] for item in agent(ignored)["volumeMounts"])
     # The runtime and the kubelet are told paths, so that both must see everything at the same place.
     volumes = {item["name"]: item.get("hostPath", {}).get("path") for item in agent_pod(objects)["volumes"]}
     for path, item in mounts.items():
