@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
@@ -90,6 +90,8 @@ class AgentPod:
         if self._status is not None or not self._bound():
             self._end(self._node.name)
             return self._status or 0
+        if self._node.run(["systemctl", "is-active", "--quiet", "kubelet"]).returncode:
+            raise Unsupported(f"ending the agent of {self._node.name} without a kubelet: nobody else ends a pod")
         name, namespace = self._pod["name"], self._pod["namespace"]
         cluster = self._view.cluster
         watching = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", "get", "pod", name, "-n", namespace]
@@ -99,7 +101,8 @@ class AgentPod:
             patience = threading.Timer(GONE_SECONDS, watch.kill)
             patience.start()
             try:
-                for event in _events(watch.stdout):
+                for line in watch.stdout:  # an event each
+                    event = json.loads(line)
                     self._status = self._ended(event["object"]) if self._status is None else self._status
                     if event["type"] == "ADDED":  # the first: as it is now
                         self._end(self._node.name)
@@ -128,16 +131,6 @@ class AgentPod:
                 code = int(ended["exitCode"])
                 return 128 - code if code > 128 else code
         return None
-
-
-def _events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Of kubectl's indented JSON: an event ends where its bracket is closed."""
-    text = ""
-    for line in lines:
-        text += line
-        if line == "}\n":
-            yield json.loads(text)
-            text = ""
 
 
 def _container(pod: dict[str, Any]) -> dict[str, Any]:

@@ -135,9 +135,22 @@ class ByChart(Installation):
             "upgrade", "--install", RELEASE, str(CHART_DIRECTORY), "--create-namespace", "--values", str(file)
         )
         self._installed = values
-        self.kubectl("-n", NAMESPACE, "rollout", "status", f"daemonset/{DAEMONSET}", "--timeout=110s")
+        try:
+            self.kubectl("-n", NAMESPACE, "rollout", "status", f"daemonset/{DAEMONSET}", "--timeout=110s")
+        except ClusterError as error:
+            raise ClusterError(f"{error}; {self._trouble()}") from None
         for node in self._agents:
             self._agents[node] = self._agent(node)
+
+    def _trouble(self) -> str:
+        """What the agents' pods say: what a person would look at next."""
+        daemonset = f"daemonset/{DAEMONSET}"
+        said = [
+            self.kubectl("-n", NAMESPACE, "get", "pods", check=False),
+            self.kubectl("-n", NAMESPACE, "logs", daemonset, "--all-pods", "--tail=4", check=False),
+            self.why(DAEMONSET, NAMESPACE),
+        ]
+        return "\n".join(said)
 
     def _run_helm(self, *arguments: str) -> None:
         own = {f"HELM_{what}_HOME": str(self.cluster.directory / "helm") for what in ("CACHE", "CONFIG", "DATA")}

@@ -21,8 +21,11 @@ def cluster(nodes: Sequence[str], gates: Mapping[str, bool], *, official: bool, 
         configuration["featureGates"] = dict(sorted(gates.items()))
     if not official:
         configuration["networking"] = {"disableDefaultCNI": True, "kubeProxyMode": "nftables"}
+    # As on the other cluster: a pod that failed, after a reboot for want of its driver, is tried again soon.
+    kubelet: dict[str, Any] = {"kind": "KubeletConfiguration", "syncFrequency": "10s"}
     if not unified_cgroups:  # since 1.35 kubelets refuse version 1 unless told
-        configuration["kubeadmConfigPatches"] = [json.dumps({"kind": "KubeletConfiguration", "failCgroupV1": False})]
+        kubelet["failCgroupV1"] = False
+    configuration["kubeadmConfigPatches"] = [json.dumps(kubelet)]
     return json.dumps(configuration, indent=1)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Generator, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -55,13 +55,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+@contextmanager
+def _skipping_what_is_unsupported() -> Iterator[None]:
     """What a cluster, or a way to install, cannot do it says itself when a scenario asks for it."""
     try:
-        return (yield)
+        yield
     except Unsupported as reason:
         pytest.skip(str(reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _skipping_what_is_unsupported():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _skipping_what_is_unsupported():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

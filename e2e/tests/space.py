@@ -148,6 +148,7 @@ class Space:
     @contextmanager
     def agent_with(self, node: str, **settings: str) -> Iterator[Process]:
         """Another agent in the place of the node's, with these settings."""
+        self.on.accepts(**settings)
         self.on.agents[node].stop()
         try:
             yield self.on.start_agent(node, wait=False, **settings)

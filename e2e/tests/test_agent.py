@@ -7,11 +7,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from e2e.installation import MANIFESTS, documents, until
+from e2e.installation import until
 from e2e.objects import A100, pod, request, template
 from e2e.tests.space import Space
 
@@ -33,6 +32,7 @@ def page(space: Space, path: str) -> tuple[int, str]:
 
 
 def test_probes_and_metrics_before_and_after_the_kubelet_has_registered_the_driver(space: Space) -> None:
+    space.on.accepts(http_address=f":{PORT}")
     node = space.on.cluster.nodes["node-b"]
     node.stop_kubelet()
     with space.agent_with("node-b", http_address=f":{PORT}"):
@@ -68,16 +68,18 @@ def test_every_line_of_the_log_is_json_and_names_the_claim(space: Space) -> None
 @contextmanager
 def without(space: Space, verb: str, resource: str) -> Iterator[None]:
     """The ClusterRole of the driver lacks a verb."""
-    whole: list[dict[str, Any]] = documents((MANIFESTS / "rbac.yaml").read_text())
-    less = json.loads(json.dumps(next(item for item in whole if item["kind"] == "ClusterRole")))
-    for rule in less["rules"]:
+    role = space.on.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{space.on.role}")
+    assert role is not None
+    less = json.loads(json.dumps(role["rules"]))
+    for rule in less:
         if resource in rule["resources"]:
             rule["verbs"].remove(verb)
-    space.on.apply(less)
+    change = ("patch", "clusterrole", space.on.role, "--type=merge", "--patch")
+    space.on.kubectl(*change, json.dumps({"rules": less}))
     try:
         yield
     finally:
-        space.on.apply(*whole)
+        space.on.kubectl(*change, json.dumps({"rules": role["rules"]}))
 
 
 def test_a_missing_verb_is_named_in_the_events_of_the_pod(space: Space) -> None:
