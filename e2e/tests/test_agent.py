@@ -1,17 +1,15 @@
-"""The agent seen by whoever runs it: probes, metrics, log, and what it says when it may not do something."""
+"""The agent seen by whoever runs it: probes, metrics, log, its end."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from e2e.installation import until
-from e2e.objects import A100, pod, request, template
+from e2e.objects import A100
 from e2e.tests.space import Space
 
 pytestmark = pytest.mark.once
@@ -63,42 +61,6 @@ def test_every_line_of_the_log_is_json_and_names_the_claim(space: Space) -> None
     for node in space.on.machines:
         for line in space.on.agents[node].log.read_text().splitlines():
             assert {"time", "level", "msg", "logger"} <= json.loads(line).keys()
-
-
-@contextmanager
-def without(space: Space, verb: str, resource: str) -> Iterator[None]:
-    """The ClusterRole of the driver lacks a verb."""
-    role = space.on.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{space.on.role}")
-    assert role is not None
-    less = json.loads(json.dumps(role["rules"]))
-    for rule in less:
-        if resource in rule["resources"]:
-            rule["verbs"].remove(verb)
-    change = ("patch", "clusterrole", space.on.role, "--type=merge", "--patch")
-    space.on.kubectl(*change, json.dumps({"rules": less}))
-    try:
-        yield
-    finally:
-        space.on.kubectl(*change, json.dumps({"rules": role["rules"]}))
-
-
-def test_a_missing_verb_is_named_in_the_events_of_the_pod(space: Space) -> None:
-    with without(space, "get", "resourceclaims"):
-        space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
-        reason = space.pending("pod", "allow verb 'get' on resourceclaims.resource.k8s.io in the driver's ClusterRole")
-        assert "403" in reason
-    space.delete("pod", "pod")
-    space.run("allowed", A100)
-
-
-def test_a_missing_verb_for_slices_is_named_in_the_log(space: Space) -> None:
-    said = space.listen("node-b")
-    with without(space, "create", "resourceslices"):
-        (item,) = space.on.slices("node-b")
-        space.on.kubectl("delete", "resourceslice", item["metadata"]["name"])
-        words = "allow verb 'create' on resourceslices.resource.k8s.io in the driver's ClusterRole"
-        until("a line in the log", lambda: [line for line in said() if words in line["msg"]], 20)
-    until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
 
 
 def test_an_agent_ends_at_once_and_leaves_no_socket(space: Space) -> None:

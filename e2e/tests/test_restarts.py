@@ -9,7 +9,7 @@ import pytest
 
 from e2e.installation import until
 from e2e.objects import A100, STAY, pod, request, template
-from e2e.tests.space import RUN_DIR, Space
+from e2e.tests.space import Space
 
 pytestmark = pytest.mark.once
 
@@ -127,19 +127,6 @@ def test_a_wiped_cdi_directory_is_restored_so_that_containers_can_restart(space:
     space.restarted("pod")
 
 
-@pytest.mark.usefixtures("agent_again")
-def test_a_damaged_record_is_set_aside_and_its_claim_rebuilt(space: Space) -> None:
-    space.run("pod", A100)
-    space.on.agents["node-b"].kill()
-    (name,) = space.records("node-b")
-    record = space.on.cluster.nodes["node-b"].path(f"{RUN_DIR}/claims/{name}")
-    record.write_bytes(record.read_bytes()[:40])
-    space.on.start_agent("node-b")
-    until("the record to be rebuilt", lambda: name in space.records("node-b"), 30)
-    said = until("an Event", lambda: space.warnings("pod-pod-gpu") or None, 30)
-    assert "ClaimRebuilt" in said
-
-
 def test_an_api_server_restart_is_not_noticed_by_running_pods_and_later_ones_get_gpus(space: Space) -> None:
     space.run("pod", A100)
     with space.api_server_away():
@@ -175,3 +162,21 @@ def test_a_pod_made_just_before_the_node_loses_the_network_runs_when_it_is_back(
         node.connect()
     space.running("pod", seconds=120)
     assert space.gpus("pod") == space.allocated_uuids("pod")
+
+
+@pytest.mark.usefixtures("agent_again")
+def test_an_agent_killed_again_and_again_while_it_prepares_leaks_nothing(space: Space) -> None:
+    machine = space.on.machine("node-b")
+    machine.delay_call("nvmlDeviceGetUUID", 0.5)
+    try:
+        space.apply(template("gpus", request("gpus", A100, count=2)), pod("pod", templates=["gpus"]))
+        for _ in range(3):
+            until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.01)
+            space.on.agents["node-b"].kill()
+            space.on.start_agent("node-b")
+            space.poke("pod")
+    finally:
+        machine.heal()
+    space.running("pod")
+    assert space.gpus("pod") == space.allocated_uuids("pod")
+    assert len(space.records("node-b")) == 1

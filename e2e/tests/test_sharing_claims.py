@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
+
 from e2e.installation import until
 from e2e.objects import A100, claim, config, pod, request, template
 from e2e.tests.space import Space
@@ -55,14 +60,39 @@ def test_sharing_that_is_not_offered_yet_is_refused_with_a_reason_and_nothing_is
     assert "PrepareRefused" in said
 
 
-def test_a_mistake_in_the_configuration_is_told_with_its_path(space: Space) -> None:
-    wrong = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "GpuConfig",
-        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"intervall": "Short"}},
-    }
-    space.apply(template("wrong", request("gpu"), configs=[config(wrong)]), pod("pod", templates=["wrong"]))
-    space.pending("pod", "sharing.timeSlicingConfig.intervall: unknown field")
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        (
+            {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"intervall": "Short"}}},
+            "sharing.timeSlicingConfig.intervall: unknown field",
+        ),
+        ({"sharing": {"strategy": 1}}, "sharing.strategy: "),
+        ({"apiVersion": "resource.nvidia.com/v9"}, "use resource.nvidia.com/v1beta1"),
+    ],
+    ids=["unknown-field", "wrong-type", "unknown-version"],
+)
+def test_a_mistake_in_the_configuration_is_told_with_its_path(
+    space: Space, parameters: dict[str, Any], words: str
+) -> None:
+    wrong = config({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", **parameters})
+    space.apply(template("wrong", request("gpu"), configs=[wrong]), pod("pod", templates=["wrong"]))
+    space.pending("pod", words)
+    said = until("an Event on the claim", lambda: space.warnings("pod-wrong"), 20)
+    assert "PrepareRefused" in said
+    assert words in said
+
+
+def test_46_kib_of_configuration_are_read_and_the_last_that_fits_applies(space: Space) -> None:
+    """The API allows 10 KiB an entry and 32 entries."""
+    base = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+    limits = {f"GPU-{number:036d}": "1Gi" for number in range(190)}
+    mps = {**base, "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": limits}}}
+    configs = [*(config(mps) for _ in range(5)), config(base)]
+    assert len(json.dumps(configs)) > 46 * 1024
+    space.apply(template("large", request("gpu", A100), configs=configs), pod("pod", templates=["large"]))
+    space.running("pod")
+    assert space.gpus("pod") == space.allocated_uuids("pod")
 
 
 def test_a_configuration_of_another_driver_is_left_alone(space: Space) -> None:
