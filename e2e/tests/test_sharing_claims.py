@@ -60,6 +60,7 @@ def test_sharing_that_is_not_offered_yet_is_refused_with_a_reason_and_nothing_is
     assert "PrepareRefused" in said
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -83,6 +84,7 @@ def test_a_mistake_in_the_configuration_is_told_with_its_path(
     assert words in said
 
 
+@pytest.mark.once
 def test_46_kib_of_configuration_are_read_and_the_last_that_fits_applies(space: Space) -> None:
     """The API allows 10 KiB an entry and 32 entries."""
     base = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
