@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from e2e.cluster import ClusterError, Part, access, cgroups
+from e2e.cluster import ClusterError, Part, Unsupported, access, cgroups
 from e2e.cluster.access import Api, wait
 from e2e.cluster.build import Programs, build
 from e2e.cluster.options import Options
@@ -23,7 +19,7 @@ from e2e.cluster.prerequisites import provide
 from e2e.cluster.running import node_ready
 from e2e.cluster.state import exclusively
 from e2e.cluster.steps import say, step
-from e2e.kind import configuration, docker
+from e2e.kind import configuration, docker, making
 from e2e.kind.daemon import PrivateDocker, interface
 from e2e.kind.docker import Docker
 from e2e.kind.limits import check_inotify
@@ -33,7 +29,6 @@ from e2e.kind.test_images import write_test_images
 
 READY_SECONDS = 120
 PORTS: Mapping[Part, int] = {"etcd": 2379, "apiserver": 6443, "controller-manager": 10257, "scheduler": 10259}
-ADMIN = "e2e-admin"
 
 
 class KindCluster:
@@ -98,7 +93,9 @@ class KindCluster:
             try:
                 self._up(chosen, image, programs)
             except BaseException:
-                self._end(chosen)
+                if self._file.exists():
+                    self._export_logs(chosen)
+                making.remove(chosen, self.key)
                 say(f"{self.name} did not come up; its logs are below {self.directory}")
                 raise
 
@@ -112,6 +109,8 @@ class KindCluster:
                 self._export_logs(used)
             self._clear(used, keep_logs=keep_logs)
         self._private.stop_unused()
+        if used is not None and used.daemon is None:
+            say("Docker keeps the images that were built, for the next time: `docker images 'dra-driver*'` lists them")
         if self.options.home.exists() and not any(self.options.home.iterdir()):
             self.options.home.rmdir()
 
@@ -197,22 +196,7 @@ class KindCluster:
             kubectl=str(programs["kubectl"]),
             complete=False,
         )
-        with step(f"network {self.key}"):
-            bridge = f"com.docker.network.bridge.name={interface(self.options.home, self.key)}"
-            chosen.run("network", "create", "--opt", bridge, self.key)
-        with step(f"kind: control plane, {', '.join(self.options.nodes)} from {image.name.partition('@')[0]}"):
-            self._create(chosen, image, programs["kind"])
-        self._take_access(programs["kubectl"])
-        with step(f"nodes {', '.join(self.options.nodes)} Ready"):
-            self._wait("nodes to be Ready and pods to be welcome", self._usable, READY_SECONDS)
-        with step("test images"):
-            for archive in write_test_images(chosen, self.directory / "images"):
-                self.load(archive)
-        self._change(complete=True)
-
-    def _create(self, chosen: Docker, image: NodeImage, kind: Path) -> None:
-        file = self.directory / "kind.yaml"
-        file.write_text(
+        (self.directory / "kind.yaml").write_text(
             configuration.cluster(
                 self.options.nodes,
                 self.options.feature_gates,
@@ -220,36 +204,19 @@ class KindCluster:
                 unified_cgroups=cgroups.unified(),
             )
         )
-        command = [str(kind), "create", "cluster", f"--name={self.key}", f"--config={file}", f"--image={image.name}"]
-        command += [f"--kubeconfig={self.kubeconfig}", "--retain", "--wait=120s"]
-        log = self.directory / "kind.log"
-        with log.open("w") as output:
-            environment = {**chosen.environment, "KIND_EXPERIMENTAL_DOCKER_NETWORK": self.key}
-            done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
-        if done.returncode:
-            self._export_logs(chosen)
-            lines = log.read_text(errors="replace").splitlines()
-            said = [line for line in lines if line.lower().startswith("error")] or lines[-5:]
-            raise ClusterError(
-                f"creating {self.name} with kind: {' | '.join(said)}; see {log} and the logs below {self.directory}"
-            )
-
-    def _take_access(self, kubectl: Path) -> None:
-        """An administrator with a token, beside the one with a certificate that kind makes."""
-        access.write_private(self.kubeconfig, self.kubeconfig.read_text())
-        cluster = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]
-        self.ca.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-        ask = [str(kubectl), f"--kubeconfig={self.kubeconfig}"]
-        account = f"kube-system:{ADMIN}"
-        for words in (
-            ["create", "serviceaccount", ADMIN, "--namespace=kube-system"],
-            ["create", "clusterrolebinding", ADMIN, "--clusterrole=cluster-admin", f"--serviceaccount={account}"],
-            ["create", "token", ADMIN, "--namespace=kube-system", "--duration=8760h"],
-        ):
-            done = subprocess.run([*ask, *words], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ClusterError(f"running kubectl {' '.join(words)}: {done.stderr.strip()[-300:]}")
-        self._change(server=cluster["server"], token=done.stdout.strip())
+        with step(f"network {self.key}"):
+            bridge = f"com.docker.network.bridge.name={interface(self.options.home, self.key)}"
+            chosen.run("network", "create", "--opt", bridge, self.key)
+        with step(f"kind: control plane, {', '.join(self.options.nodes)} from {image.name.partition('@')[0]}"):
+            making.create(chosen, programs["kind"], self.key, image.name, self.directory)
+        reached = making.administrator(programs["kubectl"], self.kubeconfig, self.ca)
+        self._change(server=reached.server, token=reached.token)
+        with step(f"nodes {', '.join(self.options.nodes)} Ready"):
+            self._wait("nodes to be Ready and pods to be welcome", self._usable, READY_SECONDS)
+        with step("test images"):
+            for archive in write_test_images(chosen, self.directory / "images"):
+                self.load(archive)
+        self._change(complete=True)
 
     def _usable(self) -> bool:
         self.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
@@ -258,7 +225,7 @@ class KindCluster:
 
     def _all_run(self) -> bool:
         try:
-            listed = self.docker.run("ps", "--quiet", "--filter", f"label=io.x-k8s.kind.cluster={self.key}")
+            listed = self.docker.run("ps", "--quiet", "--filter", f"{making.LABEL}={self.key}")
         except ClusterError:
             return False
         return len(listed.split()) == len(self._state["options"]["nodes"]) + 1
@@ -281,28 +248,12 @@ class KindCluster:
             raise ClusterError(f"stopping or starting {part}: `{text}` says {done.stderr.strip() or done.returncode}")
 
     def _export_logs(self, used: Docker) -> None:
-        """As far as there are any."""
-        for node, container in {
-            "control-plane": f"{self.key}-control-plane",
-            **configuration.containers(self.key, self._state["options"]["nodes"]),
-        }.items():
-            logs = self.directory / "nodes" / node / "logs"
-            logs.mkdir(parents=True, exist_ok=True)
-            for unit in ("kubelet", "containerd"):
-                said = used.ask("exec", container, "journalctl", "--no-pager", "--unit", unit)
-                (logs / f"{unit}.log").write_text(said.stdout or said.stderr)
-
-    def _end(self, used: Docker) -> None:
-        """Containers and network go; files stay."""
-        listed = used.run("ps", "--all", "--quiet", "--filter", f"label=io.x-k8s.kind.cluster={self.key}")
-        if containers := listed.split():
-            used.run("rm", "--force", "--volumes", *containers)
-        if self.key in used.run("network", "ls", "--format", "{{.Name}}").split():
-            used.run("network", "rm", self.key)
+        workers = configuration.containers(self.key, self._state["options"]["nodes"])
+        making.export_logs(used, {"control-plane": f"{self.key}-control-plane", **workers}, self.directory / "nodes")
 
     def _clear(self, used: Docker | None, *, keep_logs: bool = False) -> None:
         if used is not None:
-            self._end(used)
+            making.remove(used, self.key)
         self._nodes = {}
         self.__dict__.pop("_docker_now", None)
         if not self.directory.exists():
@@ -322,7 +273,7 @@ def refuse(options: Options) -> None:
             f"making {len(options.nodes)} nodes with kind: 1 to 7; use the cluster of processes for others"
         )
     if options.emulate is not None or options.served is not None:
-        raise ClusterError(
+        raise Unsupported(
             "serving an older API with kind: its API server serves what its release does; use the cluster of processes"
         )
 

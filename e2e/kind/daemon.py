@@ -48,7 +48,7 @@ exec "$@" >/dev/null
 """
 # Where CAP_SYS_RESOURCE is not to be had, `--privileged` asks in vain for it and every such container fails.
 WITHOUT_CAPABILITY = """#!/bin/sh
-strip() {{ sed -i -e 's/"CAP_SYS_RESOURCE" *, *//g' -e 's/ *, *"CAP_SYS_RESOURCE"//g' "$1"; }}
+strip() {{ sed -z -i -e 's/"CAP_SYS_RESOURCE"\\s*,\\s*//g' -e 's/\\s*,\\s*"CAP_SYS_RESOURCE"//g' "$1"; }}
 next=
 for word in "$@"; do
   [ "$next" = --bundle ] && strip "$word/config.json"
@@ -122,7 +122,7 @@ class PrivateDocker:
                 "starting a private Docker: it needs root; run it with `sudo -E`, or use a Docker that runs"
             )
         needed = [program for program in NODE if program.name in RUNTIME]
-        programs = build(needed, provide(needed, to_run=True))
+        programs = build(needed, provide(needed, to_run=True, pause=False), pause=False)
         packages = unpacked("docker", ["docker.io", *(["docker-cli"] if known("docker-cli") else [])])
         with step("private Docker"):
             self._bin.mkdir(parents=True)

@@ -25,19 +25,19 @@ def check_inotify(nodes: int) -> None:
         )
 
 
-def raise_inotify(record: Path) -> None:
+def raise_inotify(record: Path, limit: Path = LIMIT) -> None:
     """Where whoever starts a private Docker has given us the machine: the former limit is on record first."""
-    former = int(LIMIT.read_text()) if LIMIT.exists() else ENOUGH
+    former = int(limit.read_text()) if limit.exists() else ENOUGH
     if former < ENOUGH:
         record.write_text(str(former))
-        LIMIT.write_text(str(ENOUGH))
+        limit.write_text(str(ENOUGH))
 
 
-def restore_inotify(record: Path) -> None:
+def restore_inotify(record: Path, limit: Path = LIMIT) -> None:
     """Unless somebody else has set it since."""
     if record.exists():
-        if int(LIMIT.read_text()) == ENOUGH:
-            LIMIT.write_text(record.read_text())
+        if int(limit.read_text()) == ENOUGH:
+            limit.write_text(record.read_text())
         record.unlink()
 
 

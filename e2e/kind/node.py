@@ -56,7 +56,7 @@ class KindNode:
     def start(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, name: str, cwd: Path | None = None
     ) -> Process:
-        raise ClusterError(
+        raise Unsupported(
             f"starting {argv[0]} on {self.name}: a node of kind has none of this machine's files; run it in a pod"
         )
 
