@@ -46,14 +46,33 @@ def apply(
     adoptions: Adoptions,
     telemetry: Telemetry,
 ) -> tuple[Dropped, ...]:
-    """Returns what the API server dropped. The first error ends it; a plan made from a new list goes on from there."""
+    """Returns what the API server dropped. The first error ends it; a plan made from a new list goes on from there. But a
+    delete that somebody forbids, or whose webhook is down, keeps no device from being published: it is raised last."""
+    refused: list[DriverError] = []
     for item in plan.deletes:
         path = f"{pool.path}/{quote(name_of(item), safe='')}"
-        with suppress(GiveUp):  # it was gone already
-            _counted("delete", telemetry, partial(api.request, "DELETE", path, body=deletion(item)))
-        view.removed(item)
-    if not plan.updates and not plan.creates:
-        return ()
+        try:
+            with suppress(GiveUp):  # it was gone already
+                _counted("delete", telemetry, partial(api.request, "DELETE", path, body=deletion(item)))
+        except DriverError as error:
+            refused.append(error)
+        else:
+            view.removed(item)
+    lost = _written(plan, pool, api, node_uid, view, adoptions, telemetry) if plan.updates or plan.creates else ()
+    if refused:
+        raise refused[0]
+    return lost
+
+
+def _written(
+    plan: Plan,
+    pool: Pool,
+    api: ResourceApi,
+    node_uid: Callable[[], str],
+    view: SliceView,
+    adoptions: Adoptions,
+    telemetry: Telemetry,
+) -> tuple[Dropped, ...]:
     owner = node_uid()  # asked anew each time: slices owned by a Node that was replaced are garbage-collected
     lost: list[Dropped | None] = []
     for index, item, content in plan.updates:

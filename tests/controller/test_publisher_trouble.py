@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dra_driver.model.device import Taint
-from tests.controller.conftest import NODE, Bench, device, until
+from tests.controller.conftest import NODE, SLICES, Bench, device, until
 
 
 def test_errors_are_retried_and_counted_and_the_first_wake_does_not_hurry_them(bench: Bench) -> None:
@@ -45,6 +45,25 @@ def test_a_refusal_is_retried_for_ever_and_the_thread_lives_on(bench: Bench) -> 
     assert set(bench.counts.slices) == {("create", "tell_user")}
     bench.stub.faults.remove(fault)
     until(bench.settled, 10)
+
+
+def test_a_delete_that_is_forbidden_keeps_no_device_from_being_published(bench: Bench) -> None:
+    bench.publisher.start()
+    until(bench.settled)
+    [kept] = bench.stub.list(SLICES)
+    stray = {
+        **kept,
+        "metadata": {"name": "stray"},
+        "spec": {**kept["spec"], "pool": {**kept["spec"]["pool"], "name": "x"}},
+    }
+    fault = bench.stub.fail("DELETE", "stray", 403, times=None)
+    bench.stub.put(SLICES, stray)
+    until(lambda: ("delete", "tell_user") in bench.counts.slices)
+    bench.devices = [device("gpu-9")]
+    bench.publisher.wake()
+    until(lambda: ("update", "ok") in bench.counts.slices, 10)
+    bench.stub.faults.remove(fault)
+    until(bench.settled, 20)
 
 
 def test_a_caller_that_fails_does_not_end_the_publisher(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
