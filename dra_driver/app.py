@@ -26,7 +26,8 @@ from dra_driver.core.driver import Driver
 from dra_driver.core.recovery import Keeper, recover
 from dra_driver.core.rooms import Rooms, prepared
 from dra_driver.device_plugin.watch import DevicePluginWatch, NobodyElse
-from dra_driver.hardware.sysfs import boot_id
+from dra_driver.hardware.roots import HostRoots
+from dra_driver.hardware.sysfs import boot_id, machine_product, pci_class
 from dra_driver.host import Host, host
 from dra_driver.kinds.gpu import GpuKind
 from dra_driver.kube.claims import ApiClaims
@@ -36,6 +37,10 @@ from dra_driver.kube.events import ApiEvents
 from dra_driver.kube.nodes import NodeLookup
 from dra_driver.kubelet.servers import KubeletServers
 from dra_driver.leaving import leave_if_uninstalled
+from dra_driver.model.gpu import Inventory
+from dra_driver.node_labels.keeper import LabelKeeper
+from dra_driver.node_labels.places import places
+from dra_driver.node_labels.table import Machine
 from dra_driver.ports import Kind, Neighbours, SharingMode
 from dra_driver.settings import Settings
 from dra_driver.sharing.exclusive import Exclusive
@@ -74,6 +79,7 @@ class Parts:
     publisher: SlicePublisher
     servers: KubeletServers
     keeper: Keeper
+    labels: LabelKeeper
     probes: HttpServer
 
 
@@ -141,8 +147,20 @@ def build(settings: Settings) -> Parts:
         publisher=publisher,
         servers=servers,
         keeper=Keeper(driver, rooms, settings.keeper_s, settings.janitor_s, settings.gone_s),
+        labels=LabelKeeper(
+            settings.node_labels,
+            places(settings.features_path, api, settings.node_name, settings.driver_name),
+            inventory=lambda: catalog.inventory,
+            machine=lambda inventory: _machine(machine.roots, inventory),
+            interval_s=settings.rescan_s,
+        ),
         probes=HttpServer(settings.http_address, metrics.render, servers.not_alive, servers.not_ready),
     )
+
+
+def _machine(roots: HostRoots, inventory: Inventory) -> Machine:
+    first = min(inventory.gpus, key=lambda gpu: gpu.index, default=None)
+    return Machine(machine_product(roots), pci_class(roots, first.pci) if first else "")
 
 
 def _neighbours(settings: Settings, events: ApiEvents, metrics: Metrics, ledger: FileLedger) -> Neighbours:
@@ -189,4 +207,5 @@ def _start(stack: ExitStack, parts: Parts, settings: Settings) -> None:
     started(parts.publisher.start, parts.publisher.stop)
     recover(parts.driver, parts.rooms)
     started(parts.keeper.start, parts.keeper.stop)
+    started(parts.labels.start, parts.labels.stop)
     started(parts.servers.start, parts.servers.stop)

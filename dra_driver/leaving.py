@@ -15,6 +15,7 @@ from dra_driver.kube.client import KubeApi
 from dra_driver.kube.discovery import Discovery
 from dra_driver.kube.uninstall import DaemonSet, withdraw_slices
 from dra_driver.model.errors import DriverError
+from dra_driver.node_labels.places import places
 from dra_driver.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ def leave_if_uninstalled(settings: Settings, api: KubeApi, driver: Driver, rooms
         if not DaemonSet(api, settings.daemonset).is_deleted():
             return
         log.info("DaemonSet %s is deleted: cleaning up", settings.daemonset)
+        _remove_labels(settings, api)
         slices = withdraw_slices(api, Discovery(api).version(), settings.driver_name, settings.node_name)
         kept = leave(driver, rooms)
         if kept:
@@ -38,6 +40,14 @@ def leave_if_uninstalled(settings: Settings, api: KubeApi, driver: Driver, rooms
         log.info("cleaned up", extra={"slices": slices, "claims_kept": len(kept)})
     except (DriverError, OSError) as error:
         log.warning("cleaning up before the driver is uninstalled: %s", error)
+
+
+def _remove_labels(settings: Settings, api: KubeApi) -> None:
+    for place in places(settings.features_path, api, settings.node_name, settings.driver_name).values():
+        try:
+            place.remove()
+        except DriverError as error:
+            log.warning("labels of the node may be left: %s", error)
 
 
 def _remove_files(settings: Settings) -> None:

@@ -115,7 +115,8 @@ def _plain(document: object, names: Mapping[str, str], where: str, mistakes: lis
         elif isinstance(value, dict | list) or value is None:
             mistakes.append(f"{where}: {key} must be a plain value")
         else:
-            values[names[key]] = str(value)
+            # In YAML off is false, and so is no.
+            values[names[key]] = str(value) if not isinstance(value, bool) else ("on" if value else "off")
     return values
 
 

@@ -43,12 +43,18 @@ class Settings:
     handover_s: float
     nvml_timeout_s: float
     device_plugin: str
+    node_labels: str
+    features_dir: str
     log_level: str
     log_format: str
 
     @property
     def ledger_dir(self) -> Path:
         return Path(self.run_dir or f"/run/{self.driver_name}") / "ledger"
+
+    @property
+    def features_path(self) -> Path:
+        return Path(self.features_dir or "/etc/kubernetes/node-feature-discovery/features.d")
 
     @property
     def simulation_path(self) -> Path:
@@ -160,6 +166,19 @@ TABLE: tuple[Row, ...] = (
         "avoid",
         "a device plugin on this node: avoid the GPUs that pods have through it, yield all GPUs that it offers, or ignore it",
         one_of("avoid", "yield", "ignore"),
+    ),
+    Row(
+        "node_labels",
+        "off",
+        "labels of this Node as gpu-feature-discovery makes them (nvidia.com/gpu.product, ...): off, file (for Node Feature "
+        "Discovery) or node (put on the Node itself; needs the right to patch nodes)",
+        one_of("off", "file", "node"),
+    ),
+    Row(
+        "features_dir",
+        "",
+        "where Node Feature Discovery looks for files with labels; empty: /etc/kubernetes/node-feature-discovery/features.d",
+        path,
     ),
     Row("log_level", "info", "debug, info, warning or error", one_of("debug", "info", "warning", "error")),
     Row("log_format", "json", "json (one object a line) or text", one_of("json", "text")),

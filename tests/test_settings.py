@@ -81,3 +81,10 @@ def test_no_value_does_anything_but_load_or_be_refused(values: dict[str, str]) -
         load(values, {})
     except TellUser as refusal:
         assert refusal.next_step
+
+
+def test_off_in_a_file_is_the_word_off_although_yaml_reads_it_as_false(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("http-address: off\nnode-labels: off\nnodes:\n  node-1: {node-labels: off}\n")
+    found = load({"node_name": "node-1"}, {}, file)
+    assert (found.http_address, found.node_labels) == ("off", "off")

@@ -1,4 +1,4 @@
-"""What the kernel knows of a GPU and NVML does not say: PCIe root, NUMA node, DRI nodes; and the boot ID.
+"""What the kernel knows of a GPU and NVML does not say: PCIe root, NUMA node, DRI nodes; of the machine its name and the boot ID.
 
 Reading only. A fact that is not there is None or empty: on a virtual machine most of them are missing.
 """
@@ -47,6 +47,24 @@ def numa_node(roots: HostRoots, pci: PciAddress) -> int | None:
     except (OSError, ValueError):
         return None
     return node if node >= 0 else None
+
+
+def pci_class(roots: HostRoots, pci: PciAddress) -> str:
+    """`0x030200` is a 3D controller, `0x030000` a VGA one; empty when sysfs does not know it."""
+    return _line(os.path.join(_device(roots, pci), "class"))
+
+
+def machine_product(roots: HostRoots) -> str:
+    """What the firmware calls this machine; empty where it says nothing, as on most ARM boards."""
+    return _line(os.path.join(roots.sys, "class/dmi/id/product_name"))
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
 
 
 def dri_nodes(roots: HostRoots, pci: PciAddress) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def test_the_policies_speak_of_the_account_that_the_agents_have(render: Render) 
         assert agent_pod(objects)["serviceAccountName"] == account
         assert ("ServiceAccount", account) in objects
         policies = [item for (kind, _), item in objects.items() if kind == "ValidatingAdmissionPolicy"]
-        assert len(policies) == 2
+        assert len(policies) == 3
         for policy in policies:
             expected = f'request.userInfo.username == "system:serviceaccount:dra-driver:{account}"'
             assert policy["spec"]["matchConditions"][0]["expression"] == expected
@@ -184,3 +184,19 @@ def test_what_is_off_by_default(render: Render) -> None:
     for kind, name in extra:
         selector = objects[kind, name]["spec"]["selector" if kind == "PodMonitor" else "podSelector"]["matchLabels"]
         assert selector["app.kubernetes.io/component"] == name.removeprefix("gpu-dra-driver-")
+
+
+@pytest.mark.parametrize("where", ["settings", "nodeSettings"])
+def test_labels_of_nodes_take_a_right_or_a_directory_only_where_they_are_asked_for(render: Render, where: str) -> None:
+    def values(word: str) -> dict[str, Any]:
+        labels = {"node-labels": word}
+        return {"settings": labels} if where == "settings" else {"nodeSettings": {"node-1": labels}}
+
+    patch = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
+    features = "/etc/kubernetes/node-feature-discovery/features.d"
+    for word, has_right, has_directory in (("off", False, False), ("file", False, True), ("node", True, False)):
+        objects = render(values(word))
+        assert (patch in objects["ClusterRole", NAME]["rules"]) is has_right
+        mounts = {mount["mountPath"]: mount for mount in agent(objects)["volumeMounts"]}
+        assert (features in mounts) is has_directory
+    assert not mounts.get(features, {}).get("readOnly")

@@ -18,9 +18,11 @@ from dra_driver.cli.devices import resource_slices
 from dra_driver.cli.looking import looked_at, node_name
 from dra_driver.core.catalog import advertised
 from dra_driver.hardware.sim.machine_files import list_machines
+from dra_driver.hardware.sysfs import machine_product, pci_class
 from dra_driver.kinds.attributes import GPU_ATTRIBUTES, GPU_CAPACITY
 from dra_driver.kinds.gpu import GpuKind
 from dra_driver.model.record import Effect
+from dra_driver.node_labels.table import Machine, labels
 from dra_driver.settings import Settings, load
 
 HERE = Path(__file__).parent
@@ -84,6 +86,17 @@ def devices_yaml() -> str:
     return text
 
 
+def labels_yaml() -> str:
+    """The labels of each machine's Node; they are those of gpu-feature-discovery."""
+    text = "# The labels that node-labels gives the simulated machines. Rewrite with: python -m tests.golden.rewrite\n"
+    for machine in MACHINES:
+        with looked_at(settings(machine)) as (host, inventory):
+            first = min(inventory.gpus, key=lambda gpu: gpu.index)
+            kernel = Machine(machine_product(host.roots), pci_class(host.roots, first.pci))
+            text += "\n" + yaml.safe_dump({machine: labels(inventory.gpus, kernel)}, sort_keys=False)
+    return text
+
+
 class NoJournal:
     def intend(self, effect: Effect) -> None:
         raise AssertionError(f"a full GPU is prepared without any effect, not {effect}")
@@ -132,6 +145,7 @@ def readme() -> str:
 # By path from the root of the repository.
 FILES: Mapping[str, Callable[[], str]] = {
     "tests/golden/devices.yaml": devices_yaml,
+    "tests/golden/labels.yaml": labels_yaml,
     "tests/golden/claim.cdi.json": claim_spec,
     "README.md": readme,
 }

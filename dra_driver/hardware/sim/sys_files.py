@@ -20,6 +20,7 @@ def write_sys(layout: Layout, state: State) -> None:
     """Brings /sys into line with the state: a removed GPU leaves it, an unloaded driver lets go."""
     sys = layout.root / "sys"
     put_file(sys / "module/firmware_class/parameters/path", "\n")
+    put_file(sys / "class/dmi/id/product_name", f"Simulated {layout.machine.name}\n")
     module = sys / "module/nvidia/version"
     if state["driver_loaded"]:
         put_file(module, f"{layout.machine.driver_version}\n")

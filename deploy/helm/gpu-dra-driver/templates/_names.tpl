@@ -141,3 +141,14 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- dict "objects" $objects | toJson }}
 {{- end }}
+
+{{- /* Whether an agent labels its Node in this way (`word` of the setting node-labels). */}}
+{{- define "dra.nodeLabels" -}}
+{{- $words := list (get .root.Values.settings "node-labels") }}
+{{- range .root.Values.nodeSettings }}{{ $words = append $words (get (default dict .) "node-labels") }}{{ end }}
+{{- if has .word $words }}true{{ end }}
+{{- end }}
+
+{{- define "dra.featuresDir" -}}
+{{- get .Values.settings "features-dir" | default "/etc/kubernetes/node-feature-discovery/features.d" }}
+{{- end }}
