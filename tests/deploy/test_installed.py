@@ -71,6 +71,18 @@ def _python(installed: Installed, name: str, program: str) -> str:
     return installed.execute(name, "/usr/bin/python3.11", "-BISc", program, namespace=NAMESPACE)
 
 
+def test_a_token_of_an_agent_is_of_no_use_against_another_node(installed: Installed) -> None:
+    token = installed.cluster.service_account_token(NAMESPACE, AGENT, "node-a")
+    theirs, own = (installed.slices(node)[0]["metadata"]["name"] for node in ("node-b", "node-a"))
+    with pytest.raises(Exception, match=r"the agent of node node-a writes only ResourceSlices"):
+        installed.kubectl("delete", "resourceslice", theirs, "--token", token)
+    installed.kubectl("delete", "resourceslice", own, "--wait=false", "--token", token)
+    until("the agent to publish again", lambda: len(installed.devices("node-a")) == 8, 30)
+    for forbidden in (("get", "secrets", "-A"), ("delete", "pods", "--all"), ("get", "daemonsets", "-A")):
+        with pytest.raises(Exception, match="Forbidden"):
+            installed.kubectl(*forbidden, "--token", token)
+
+
 def test_wrong_configuration_is_refused_by_the_webhook(installed: Installed) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategi": "MPS"}}
     claim = {
@@ -135,7 +147,7 @@ def test_uninstall_is_refused_while_gpus_are_in_use(installed: Installed) -> Non
 
 def test_uninstall_leaves_nothing(installed: Installed) -> None:
     for name in ("unchanged", "one-gpu"):
-        installed.delete("pod", name)
+        installed.delete("pod", name, "default", "--grace-period=1")
     until("claims to be gone", lambda: not installed.claims(), 30)
     installed.helm("uninstall", RELEASE, "--wait")
     assert installed.get("/apis/resource.k8s.io/v1/resourceslices")["items"] == []  # type: ignore[index]
