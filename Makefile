@@ -38,7 +38,7 @@ unit: .venv/.ready
 	$(PYTHON) -m pytest tests -n 2 -q
 
 e2e: .venv/.ready
-	E2E_CLUSTER=$(CLUSTER) DRA_E2E_LIVE=1 $(PYTHON) -m pytest e2e/tests tests/$(if $(filter kind,$(CLUSTER)),kind,cluster)/test_traces.py -q
+	E2E_CLUSTER=$(CLUSTER) DRA_E2E_LIVE=1 $(PYTHON) -m pytest e2e/tests tests/$(if $(filter kind,$(CLUSTER)),kind,cluster)/test_traces.py $(if $(filter kind,$(CLUSTER)),,tests/deploy) -q
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench
