@@ -35,6 +35,7 @@ class ByChart(Installation):
     title = "the chart deploy/helm/gpu-dra-driver, one pod of its DaemonSet per node over a simulated machine"
     account = DAEMONSET
     role = DAEMONSET
+    has_webhook = True
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         super().__init__(cluster, machines, **settings)
@@ -75,20 +76,15 @@ class ByChart(Installation):
 
     def further(self, node: str) -> Sequence[str]:
         pod = self._pod(node)["metadata"]["name"]
-        port = "8080"
+        proxy = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:http/proxy"
         return (
-            f"kubectl get --raw /api/v1/namespaces/{NAMESPACE}/pods/{pod}:{port}/proxy/metrics; the same with readyz and healthz",
+            f"kubectl get --raw {proxy}/metrics; the same with readyz and healthz",
             f"kubectl -n {NAMESPACE} exec {pod} -- dra-driver simulate {SIMULATION} lose 0   (and then: return 0)",
             f"agents' logs: kubectl -n {NAMESPACE} logs daemonset/{DAEMONSET}",
         )
 
     def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
-        if name != "agent" or "instance" in settings:
-            raise Unsupported(f"starting a second agent on {node}: a DaemonSet has one, and a second during an update")
-        if "http_address" in settings:
-            raise Unsupported(
-                f"giving the agent of {node} an address: in a pod it is the pod's, and out of this host's reach"
-            )
+        self.accepts(**settings)
         self._upgrade({node: settings} if settings else {})
         self.kubectl("label", "nodes", node, f"{LABEL}=runs", "--overwrite")
         agent = self._agents[node] = self._agent(node)

@@ -17,6 +17,7 @@ class ByProcess(Installation):
     title = "one agent per node over a simulated machine, each as its own service account"
     account = "dra-driver"
     role = "dra-driver"
+    has_webhook = False
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         super().__init__(cluster, machines, **settings)

@@ -203,6 +203,7 @@ class Installation(View, ABC):
     title: str  # what is installed, in a line
     account: str  # the agents' service account, in namespace dra-driver
     role: str  # the ClusterRole of that account
+    has_webhook: bool  # wrong configuration is refused when it is created, not at prepare
 
     def __init__(self, cluster: Cluster, machines: Mapping[str, str], **settings: str) -> None:
         """`settings` are those of all agents, by name."""

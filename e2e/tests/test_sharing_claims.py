@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from e2e.cluster import ClusterError
 from e2e.installation import until
 from e2e.objects import A100, claim, config, pod, request, template
 from e2e.tests.space import Space
@@ -77,7 +79,12 @@ def test_a_mistake_in_the_configuration_is_told_with_its_path(
     space: Space, parameters: dict[str, Any], words: str
 ) -> None:
     wrong = config({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", **parameters})
-    space.apply(template("wrong", request("gpu"), configs=[wrong]), pod("pod", templates=["wrong"]))
+    objects = (template("wrong", request("gpu"), configs=[wrong]), pod("pod", templates=["wrong"]))
+    if space.on.has_webhook:
+        with pytest.raises(ClusterError, match=re.escape(words)):
+            space.apply(*objects)
+        return
+    space.apply(*objects)
     space.pending("pod", words)
     said = until("an Event on the claim", lambda: space.warnings("pod-wrong"), 20)
     assert "PrepareRefused" in said
