@@ -34,6 +34,7 @@ examples:
   dra-driver record --scrub > my-machine.yaml      write this machine down, to simulate it elsewhere
   dra-driver webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key      the same checks as validate, for the API server
   dra-driver uninstall --kubeconfig FILE           is a GPU in use? if not, take the driver's slices away
+  dra-driver migrate worker-1                      how to leave worker-1 to claims instead of a device plugin
   dra-driver simulate /tmp/sim create dgx-h100     make a simulated machine in a directory
   dra-driver simulate /tmp/sim lose 3              make its GPU 3 fall off the bus
 """
@@ -196,6 +197,19 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "--timeout-s", default="120", help="how long agents may take to end [s] (default %(default)s)"
     )
     uninstall.add_argument("--kubeconfig", default="", help="path; empty: the pod's service account")
+
+    migrate = added.add_parser(
+        "migrate",
+        usage="dra-driver migrate [NODE ...] [--driver-name NAME] [--kubeconfig FILE]",
+        help="say how to move nodes over from a device plugin",
+        description="Looks at nodes, pods, DaemonSets, DeviceClasses and ResourceSlices, and says of each node with GPUs who gives "
+        "them away, which pods would break, and the steps from a device plugin to claims, as commands in their order. "
+        "Changes nothing. Exit status 1 if pods would break.",
+        allow_abbrev=False,
+    )
+    migrate.add_argument("nodes", metavar="NODE", nargs="*", help="nodes to move; none: all that have GPUs")
+    migrate.add_argument("--driver-name", default="gpu.nvidia.com", help="of the driver (default %(default)s)")
+    migrate.add_argument("--kubeconfig", default="", help="path; empty: $KUBECONFIG, ~/.kube/config")
 
     added.add_parser("machines", help="list the simulated machines", description="Lists the machines for --machine.")
     added.add_parser("simulate", help="make and break a simulated machine")

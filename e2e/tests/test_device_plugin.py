@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.choice import DEFAULT, chosen
+from e2e.cluster import Process
 from e2e.installation import ROOT, TEST_IMAGE, until
 from e2e.objects import A100, STAY, pod, request, template
 from e2e.tests.space import Space
@@ -24,21 +25,21 @@ TAINT = "gpu.nvidia.com/device-plugin"
 
 
 @contextmanager
-def device_plugin(space: Space, uuids: Sequence[str]) -> Iterator[None]:
+def device_plugin(space: Space, uuids: Sequence[str]) -> Iterator[Process]:
     """Offers these GPUs of the node, as long as the block lasts."""
     node = space.on.cluster.nodes[NODE]
     argv = [sys.executable, "-m", "e2e.device_plugin", RESOURCE, *uuids]
     process = node.start(argv, name="device-plugin", cwd=ROOT)
     try:
         until("the kubelet to offer what the plugin offers", lambda: offered(space) == len(uuids), 30)
-        yield
+        yield process
     finally:
         process.stop()
         until("the kubelet to miss the plugin", lambda: offered(space) == 0, 30)
 
 
-def offered(space: Space) -> int:
-    return int((space.on.get(f"/api/v1/nodes/{NODE}") or {})["status"]["allocatable"].get(RESOURCE, "0"))
+def offered(space: Space, node: str = NODE) -> int:
+    return int((space.on.get(f"/api/v1/nodes/{node}") or {})["status"]["allocatable"].get(RESOURCE, "0"))
 
 
 def classic(name: str) -> dict[str, Any]:

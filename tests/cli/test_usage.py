@@ -13,7 +13,7 @@ from dra_driver.settings import TABLE
 
 from .conftest import Command, environment
 
-VERBS = ("agent", "devices", "validate", "record", "webhook", "uninstall", "machines", "simulate")
+VERBS = ("agent", "devices", "validate", "record", "webhook", "uninstall", "migrate", "machines", "simulate")
 
 
 def test_without_a_verb_it_explains_itself(command: Command) -> None:
