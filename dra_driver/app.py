@@ -28,8 +28,7 @@ from dra_driver.core.rooms import Rooms, prepared
 from dra_driver.device_plugin.watch import DevicePluginWatch, NobodyElse
 from dra_driver.hardware.roots import HostRoots
 from dra_driver.hardware.sysfs import boot_id, machine_product, pci_class
-from dra_driver.host import Host, host
-from dra_driver.kinds.gpu import GpuKind
+from dra_driver.host import Host, host, kinds
 from dra_driver.kube.claims import ApiClaims
 from dra_driver.kube.client import KubeApi
 from dra_driver.kube.discovery import Discovery
@@ -41,7 +40,7 @@ from dra_driver.model.gpu import Inventory
 from dra_driver.node_labels.keeper import LabelKeeper
 from dra_driver.node_labels.places import places
 from dra_driver.node_labels.table import Machine
-from dra_driver.ports import Kind, Neighbours, SharingMode
+from dra_driver.ports import Neighbours, SharingMode
 from dra_driver.settings import Settings
 from dra_driver.sharing.exclusive import Exclusive
 from dra_driver.state.advertised import AdvertisedFile
@@ -92,12 +91,12 @@ def build(settings: Settings) -> Parts:
     events = ApiEvents(api, settings.driver_name, settings.node_name)
     ledger = FileLedger(str(settings.ledger_dir))
     cdi = FileCdiStore(settings.cdi_dir, vendor(settings.driver_name))
-    kinds: tuple[Kind, ...] = (GpuKind(machine.hardware, machine.files),)
+    made = kinds(machine)
     modes: tuple[SharingMode, ...] = (Exclusive(),)
     neighbours = _neighbours(settings, events, metrics, ledger)
     catalog = Catalog(
         machine.hardware,
-        kinds,
+        made,
         held=lambda device: bool(ledger.holders(device)),
         telemetry=metrics,
         neighbours=neighbours,
@@ -112,7 +111,7 @@ def build(settings: Settings) -> Parts:
         events=events,
         telemetry=metrics,
         neighbours=neighbours,
-        kinds={kind.name: kind for kind in kinds},
+        kinds={kind.name: kind for kind in made},
         modes={mode.strategy: mode for mode in modes},
         decode=decode_config,
     )

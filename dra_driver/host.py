@@ -1,4 +1,5 @@
-"""The machine that this process works for, from settings: the real one or a simulated one. Everything above takes it as it is."""
+"""The machine that this process works for, from settings: the real one or a simulated one, and the kinds of its devices.
+Everything above takes it as it is."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from dra_driver.hardware.driver_files import NvidiaDriverFiles
 from dra_driver.hardware.driver_root import CANDIDATES, DriverRoot, below, find_driver_root
 from dra_driver.hardware.nvml import NvmlHardware
 from dra_driver.hardware.roots import HostRoots
+from dra_driver.kinds.gpu import GpuKind
 from dra_driver.model.errors import TellUser
+from dra_driver.ports import Kind
 from dra_driver.settings import Settings
 
 
@@ -24,6 +27,11 @@ class Host:
 def host(settings: Settings) -> Host:
     """A simulated machine is made if it is not there; a real one is only looked at."""
     return _simulated(settings) if settings.machine else _real(settings)
+
+
+def kinds(machine: Host) -> tuple[Kind, ...]:
+    """Every kind of device that can be made of it; to add one, add it here."""
+    return (GpuKind(machine.hardware, machine.files),)
 
 
 def _real(settings: Settings) -> Host:

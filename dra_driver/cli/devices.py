@@ -14,7 +14,7 @@ from dra_driver.cli.settings_of import from_arguments
 from dra_driver.cli.table import print_table
 from dra_driver.controller.slices import desired
 from dra_driver.core.catalog import advertised
-from dra_driver.kinds.gpu import GpuKind
+from dra_driver.host import kinds
 from dra_driver.model.device import Device
 from dra_driver.settings import Settings
 
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_arguments(arguments)
     settings = dataclasses.replace(settings, node_name=node_name(settings))
     with looked_at(settings) as (machine, inventory):
-        devices = tuple(advertised([GpuKind(machine.hardware, machine.files)], inventory).values())
+        devices = tuple(advertised(kinds(machine), inventory).values())
     if arguments.output == "json":
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": resource_slices(settings, devices)}, indent=2))
     elif arguments.output == "yaml":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -19,7 +18,7 @@ from dra_driver.cli.looking import looked_at, node_name
 from dra_driver.core.catalog import advertised
 from dra_driver.hardware.sim.machine_files import list_machines
 from dra_driver.hardware.sysfs import machine_product, pci_class
-from dra_driver.kinds.attributes import GPU_ATTRIBUTES, GPU_CAPACITY
+from dra_driver.host import kinds
 from dra_driver.kinds.gpu import GpuKind
 from dra_driver.model.record import Effect
 from dra_driver.node_labels.table import Machine, labels
@@ -32,7 +31,7 @@ SPEC = f"k8s.gpu.nvidia.com-claim_{UID}.json"
 MACHINES = tuple(machine.name for machine in list_machines())
 
 # Not published where the GPU, its driver or its machine has no such thing. In CEL a missing attribute is an error, and an
-# error on one device keeps the pod from being scheduled at all: expressions over these have to be guarded (README).
+# error on one device keeps the pod from being scheduled at all: expressions over these have to be guarded (docs/attributes.md).
 OPTIONAL = {
     "addressingMode",
     "nvlinkClique",
@@ -55,7 +54,7 @@ def slices(machine: str) -> list[dict[str, Any]]:
 def _slices(machine: str) -> list[dict[str, Any]]:
     chosen = settings(machine)
     with looked_at(chosen) as (host, inventory):
-        devices = tuple(advertised([GpuKind(host.hardware, host.files)], inventory).values())
+        devices = tuple(advertised(kinds(host), inventory).values())
     return resource_slices(chosen, devices)
 
 
@@ -121,31 +120,9 @@ def claim_spec() -> str:
         return (place / "cdi" / SPEC).read_text().replace(f"{directory}/simulation", "/SIMULATED")
 
 
-def readme() -> str:
-    """The README with its table of attributes: type and example from the simulated machines."""
-    before, begin, rest = (ROOT / "README.md").read_text().partition("<!-- attributes: ")
-    comment, newline, table = rest.partition("\n")
-    _, end, after = table.partition("<!-- /attributes -->")
-    assert end, "README.md has lost the comments around its table of attributes"
-    found = [device for name in MACHINES for device in devices(name).values()]
-    h100 = next(iter(devices("dgx-h100").values()))
-    rows = ["| Attribute | Type | Example | What it is | |", "|---|---|---|---|---|"]
-    for row in GPU_ATTRIBUTES:
-        having = [device[row.name] for device in (h100, *found) if row.name in device]
-        ((kind, value),) = having[0].items()
-        example = json.dumps(value) if isinstance(value, bool | int) else str(value)
-        where = "where known" if row.name in OPTIONAL else ""
-        meaning = row.meaning.replace("<", "&lt;")
-        rows.append(f"| `{row.name}` | {kind} | `{example}` | {meaning} | {where} |")
-    memory = h100["capacity memory"]["value"]
-    rows.append(f"| `memory` (capacity) | quantity | `{memory}` | {GPU_CAPACITY[0][1]} | |")
-    return before + begin + comment + newline + "\n".join(rows) + "\n" + end + after
-
-
 # By path from the root of the repository.
 FILES: Mapping[str, Callable[[], str]] = {
     "tests/golden/devices.yaml": devices_yaml,
     "tests/golden/labels.yaml": labels_yaml,
     "tests/golden/claim.cdi.json": claim_spec,
-    "README.md": readme,
 }
