@@ -14,7 +14,7 @@ help:
 	@echo "make unit       tests without a cluster"
 	@echo "make e2e        tests on a real cluster"
 	@echo "make bench      times and sizes, as ratios to a floor measured in the same run"
-	@echo "make golden     writes the golden files and the table of attributes in the README anew"
+	@echo "make golden     writes the golden files, docs/settings.md and docs/attributes.md anew"
 	@echo "make lock       locks the newest allowed packages; make proto regenerates the gRPC code"
 
 .venv/.ready: requirements-dev.lock pyproject.toml .ci/venv
