@@ -137,6 +137,11 @@ class Space:
         assert found is not None
         return set(self.on.uuids(found["spec"]["nodeName"], self.on.allocated(found)))
 
+    def containers(self, pod: str) -> list[dict[str, Any]]:
+        """Their states, as the kubelet has reported them."""
+        found: list[dict[str, Any]] = (self.on.pod(pod, self.name) or {})["status"].get("containerStatuses") or []
+        return found
+
     def claim(self, name: str) -> dict[str, Any]:
         found = self.on.get(f"/apis/resource.k8s.io/v1/namespaces/{self.name}/resourceclaims/{name}")
         assert found is not None

@@ -32,7 +32,7 @@ def test_a_pod_made_while_no_agent_runs_waits_for_it(space: Space) -> None:
     assert space.on.agents["node-b"].stop() == 0
     space.apply(template("gpu", request("gpu", A100)), pod("early", templates=["gpu"]))
     space.pending("early", "gpu.nvidia.com")
-    (state,) = (space.on.pod("early", space.name) or {})["status"]["containerStatuses"]
+    (state,) = until("its status", lambda: space.containers("early"), 20)  # comes a moment after the Event
     assert state["state"]["waiting"]["reason"] == "ContainerCreating"
     space.on.start_agent("node-b")
     space.running("early")
