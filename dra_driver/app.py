@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from dra_driver.state.advertised import AdvertisedFile
 from dra_driver.state.ledger import FileLedger
 from dra_driver.telemetry.http import HttpServer
 from dra_driver.telemetry.metrics import Metrics
+from dra_driver.termination import Termination
 
 log = logging.getLogger(__name__)
 
@@ -169,18 +168,14 @@ def _neighbours(settings: Settings, events: ApiEvents, metrics: Metrics, ledger:
     return DevicePluginWatch(Path(settings.kubelet_dir), events, metrics, lambda: prepared(ledger), yields=yields)
 
 
-def run(settings: Settings, stopping: threading.Event | None = None) -> int:
-    """Runs the agent until SIGTERM, SIGINT or `stopping`. Exit status 0."""
-    stop = stopping or threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+def run(settings: Settings, termination: Termination) -> int:
+    """Runs the agent until it is told to end. Exit status 0."""
     log.info("starting", extra={"driver": settings.driver_name, "node": settings.node_name, "pid": os.getpid()})
     with ExitStack() as stack:
         parts = build(settings)
         _start(stack, parts, settings)
         log.info("serving")
-        while not stop.wait(settings.rescan_s):
+        while not termination.wait(settings.rescan_s):
             parts.publisher.wake()
         log.info("stopping")
         drained = parts.servers.stop()

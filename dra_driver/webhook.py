@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -17,6 +15,7 @@ from dra_driver.admission.tls import FileCertificate
 from dra_driver.kube.client import KubeApi
 from dra_driver.telemetry.http import HttpServer
 from dra_driver.telemetry.reviews import ReviewMetrics
+from dra_driver.termination import Termination
 from dra_driver.webhook_settings import WebhookSettings
 
 log = logging.getLogger(__name__)
@@ -60,12 +59,8 @@ def build(settings: WebhookSettings) -> Parts:
     )
 
 
-def run(settings: WebhookSettings, stopping: threading.Event | None = None) -> int:
-    """Answers reviews until SIGTERM, SIGINT or `stopping`. Exit status 0."""
-    stop = stopping or threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+def run(settings: WebhookSettings, termination: Termination) -> int:
+    """Answers reviews until it is told to end. Exit status 0."""
     parts = build(settings)
     with ExitStack() as stack:
         if parts.api is not None:
@@ -74,7 +69,7 @@ def run(settings: WebhookSettings, stopping: threading.Event | None = None) -> i
             part.start()
             stack.callback(part.stop)
         log.info("serving", extra={"driver": settings.driver_name, "port": parts.server.port, "pid": os.getpid()})
-        stop.wait()
+        termination.wait()
         log.info("stopping")
     log.info("stopped")
     return 0

@@ -9,17 +9,20 @@ import os
 from dra_driver.cli.settings_of import from_arguments
 from dra_driver.model.errors import DriverError
 from dra_driver.telemetry import logs
+from dra_driver.termination import Termination
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = from_arguments(arguments, required=("node_name",))
     logs.setup(settings.log_level, settings.log_format)
+    termination = Termination()
+    termination.listen()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes lines of its own to standard error
     log = logging.getLogger("dra_driver")
     from dra_driver.app import run as run_agent
 
     try:
-        return run_agent(settings)
+        return run_agent(settings, termination)
     except* DriverError as failures:  # stopping goes on after the first, so there may be several
         for error in failures.exceptions:
             log.error("%s", error)  # noqa: TRY400 - the message says it all

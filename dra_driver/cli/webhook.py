@@ -7,6 +7,7 @@ import logging
 
 from dra_driver.model.errors import DriverError
 from dra_driver.telemetry import logs
+from dra_driver.termination import Termination
 from dra_driver.webhook_settings import WEBHOOK_TABLE, load
 
 
@@ -14,11 +15,13 @@ def run(arguments: argparse.Namespace) -> int:
     flags = {row.name: getattr(arguments, row.name, None) for row in WEBHOOK_TABLE}
     settings = load(flags, file=arguments.config)
     logs.setup(settings.log_level, settings.log_format)
+    termination = Termination()
+    termination.listen()
     log = logging.getLogger("dra_driver")
     from dra_driver.webhook import run as run_webhook
 
     try:
-        return run_webhook(settings)
+        return run_webhook(settings, termination)
     except DriverError as error:
         log.error("%s", error)  # noqa: TRY400 - the message says it all
     except Exception:

@@ -72,8 +72,8 @@ def setup(level: str = "info", log_format: str = "json", stream: TextIO | None =
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # At debug it tells of every connection and retry: nothing that our own lines do not say better.
-    logging.getLogger("urllib3").setLevel(logging.INFO)
+    # It tells of connections, retries and full pools: nothing that our own lines do not say better.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     # A log that cannot be written (closed pipe) is no reason to print tracebacks to the same place.
     logging.raiseExceptions = False
     logging.captureWarnings(True)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from dra_driver.model.errors import TellUser
+from dra_driver.termination import Termination
 from dra_driver.webhook import run
 from dra_driver.webhook_settings import WEBHOOK_TABLE, load
 from tests.admission.conftest import Connect, Pair, make_pair
@@ -172,7 +173,7 @@ def test_an_expired_certificate_is_not_ready_and_the_new_one_is(tmp_path: Path, 
 
 
 def test_run_ends_when_it_is_told_and_twice_on_one_port_is_a_clear_error(pair: Pair) -> None:
-    stop = threading.Event()
+    stop = Termination()
     port = free_port()
     settings = load(
         {"listen": f"127.0.0.1:{port}", "tls_cert": str(pair.certificate), "tls_key": str(pair.key)}, environment={}
@@ -182,9 +183,9 @@ def test_run_ends_when_it_is_told_and_twice_on_one_port_is_a_clear_error(pair: P
     try:
         eventually(lambda: answers(port), 30)
         with pytest.raises(TellUser, match=f"listening on 127.0.0.1:{port} for reviews"):
-            run(settings, threading.Event())
+            run(settings, Termination())
     finally:
-        stop.set()
+        stop.tell()
         thread.join()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from dra_driver import app
 from dra_driver.model.claim import ClaimRef
 from dra_driver.settings import load
+from dra_driver.termination import Termination
 from tests.flows.node import DRIVER, FlowNode
 from tests.kubelet.fake_kubelet import FakeKubelet, eventually, running
 
@@ -61,7 +62,7 @@ class Agent(Calls):
     def __init__(self, node: FlowNode, **settings: str) -> None:
         super().__init__(FakeKubelet(node.directory / "kubelet/plugins_registry"))
         self._settings = load({**node.settings, **settings}, {})
-        self._stop = threading.Event()
+        self._termination = Termination()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="agent")
 
@@ -74,7 +75,7 @@ class Agent(Calls):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._termination.tell()
         self._thread.join()
         self.kubelet.stop()
         if self._failure is not None:
@@ -82,7 +83,7 @@ class Agent(Calls):
 
     def _run(self) -> None:
         try:
-            app.run(self._settings, self._stop)
+            app.run(self._settings, self._termination)
         except BaseException as error:  # noqa: BLE001 - the test's thread raises it
             self._failure = error
 
