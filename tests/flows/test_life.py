@@ -193,13 +193,15 @@ def test_nothing_is_served_before_recovery_is_done(node: FlowNode) -> None:
 
 def test_a_claim_that_was_deleted_without_unprepare_is_undone_after_a_while(node: FlowNode) -> None:
     gone, here, replaced = node.claim(GPU_0), node.claim(GPU_1), node.claim(GPU_0, admin=True)
-    with Agent(node, janitor_s="0.05", gone_s="0.5") as agent:
+    with Agent(node, janitor_s="0.05", gone_s="600") as agent:
         for ref in (gone, here, replaced):
             agent.prepare(ref)
         node.api.delete(CLAIMS, gone.name, gone.namespace)
         node.claim(GPU_0, uid="00000000-0000-4000-8000-0000000000ff", name=replaced.name)
-        time.sleep(0.3)
+        asked = node.api.count("GET", f"/resourceclaims/{gone.name}")
+        eventually(lambda: node.api.count("GET", f"/resourceclaims/{gone.name}") > asked + 3)
         assert len(node.records()) == 3, "not before its time"
+    with Agent(node, janitor_s="0.05", gone_s="0.1"):
         eventually(lambda: node.records() == [here.uid])
         assert node.holders() == {GPU_1: [here.uid]}
         seen = node.api.count("GET", f"/resourceclaims/{here.name}")
