@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from e2e.by_chart import ByChart
 from e2e.by_process import ByProcess
-from e2e.cluster import Cluster, Options, kind, processes
+from e2e.cluster import Cluster, Options, processes
 from e2e.installation import Installation
+from e2e.kind.cluster import KindCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Choice:
 
 CHOICES = {
     "processes": Choice(processes, ByProcess),
-    "kind": Choice(kind, ByChart),
+    "kind": Choice(KindCluster, ByChart),
 }
 DEFAULT = "processes"
 

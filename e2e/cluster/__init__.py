@@ -1,8 +1,8 @@
 """A Kubernetes cluster to test and to show the driver on: brought up, broken in parts, taken down without a trace.
 
 This page is the interface. `processes(options)` is its first implementation: the real components as plain
-processes on one Linux machine, no Docker and no image registry. `kind(options)` is the second: nodes are containers
-of Docker. What one of them cannot do it refuses with Unsupported and the reason. Nothing here knows the driver.
+processes on one Linux machine, no Docker and no image registry. `e2e.kind` is the second: nodes are containers of
+Docker. What one of them cannot do it refuses with Unsupported and the reason. Nothing here knows the driver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from e2e.cluster.options import Options
 
-__all__ = ["Cluster", "ClusterError", "Node", "Options", "Part", "Process", "Unsupported", "kind", "processes"]
+__all__ = ["Cluster", "ClusterError", "Node", "Options", "Part", "Process", "Unsupported", "processes"]
 
 Part = Literal["etcd", "apiserver", "controller-manager", "scheduler"]
 
@@ -182,10 +182,3 @@ def processes(options: Options) -> Cluster:
     from e2e.cluster.running import RunningCluster
 
     return RunningCluster(options)
-
-
-def kind(options: Options) -> Cluster:
-    """The cluster of that name made by kind; nothing is started yet."""
-    from e2e.kind.cluster import KindCluster
-
-    return KindCluster(options)
