@@ -14,6 +14,7 @@ from e2e.kind.roots import BASE, provide_base
 RECIPE = ROOT / "deploy" / "image" / "Dockerfile"
 REPOSITORY = "dra-driver-e2e"
 BUILD_SECONDS = 900
+KEPT = "24h"  # how long a stage is of use to the next build
 
 
 def build_image(docker: Docker, archive: Path) -> str:
@@ -29,6 +30,8 @@ def build_image(docker: Docker, archive: Path) -> str:
             if older != name:
                 docker.ask("rmi", older)
         docker.run("tag", identity, name)
+        if docker.daemon is not None:  # all that is in it is ours: stages of former builds, 0.8 GB each
+            docker.run("image", "prune", "--force", "--filter", f"until={KEPT}")
         docker.run("save", "--output", str(archive), name)
     return name
 

@@ -62,6 +62,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             (cache / "dra-driver-e2e" / shared).symlink_to(programs / shared)
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
         yield Path(directory) / "home"
+        for made in Path(directory).glob("*/.docker"):  # of a test that failed half way
+            PrivateDocker(made.parent).stop()
 
 
 def use(docker: Docker, home: Path) -> str:
