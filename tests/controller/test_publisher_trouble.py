@@ -163,7 +163,7 @@ def test_stop_is_quick_leaves_the_slices_and_start_works_again(bench: Bench) -> 
     began = time.monotonic()
     bench.publisher.stop()
     assert time.monotonic() - began < 1
-    assert not [t for t in threading.enumerate() if t.name in ("publisher", "slices")]
+    until(lambda: not [t for t in threading.enumerate() if t.name in ("publisher", "slices")])
     assert bench.published() == ["gpu-0", "gpu-1"]
     bench.devices = [device("gpu-3")]
     bench.publisher.start()
