@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -45,8 +45,9 @@ def apply(
     view: SliceView,
     adoptions: Adoptions,
     telemetry: Telemetry,
-) -> tuple[Dropped, ...]:
-    """Returns what the API server dropped. The first error ends it; a plan made from a new list goes on from there. But a
+    on_dropped: Callable[[Dropped], None],
+) -> None:
+    """Tells at once what the API server dropped of each slice. The first error ends it; a plan made from a new list goes on from there. But a
     delete that somebody forbids, or whose webhook is down, keeps no device from being published: it is raised last."""
     refused: list[DriverError] = []
     for item in plan.deletes:
@@ -58,35 +59,27 @@ def apply(
             refused.append(error)
         else:
             view.removed(item)
-    lost = _written(plan, pool, api, node_uid, view, adoptions, telemetry) if plan.updates or plan.creates else ()
+    if plan.updates or plan.creates:
+        for index, content, answer in _written(plan, pool, api, node_uid, telemetry):
+            view.wrote(answer)
+            if (lost := adoptions.compare(index, content, answer)) is not None:
+                on_dropped(lost)
     if refused:
         raise refused[0]
-    return lost
 
 
 def _written(
-    plan: Plan,
-    pool: Pool,
-    api: ResourceApi,
-    node_uid: Callable[[], str],
-    view: SliceView,
-    adoptions: Adoptions,
-    telemetry: Telemetry,
-) -> tuple[Dropped, ...]:
+    plan: Plan, pool: Pool, api: ResourceApi, node_uid: Callable[[], str], telemetry: Telemetry
+) -> Iterator[tuple[int, Content, Slice]]:
+    """Index and content of each slice as it is written, and what the API server made of it."""
     owner = node_uid()  # asked anew each time: slices owned by a Node that was replaced are garbage-collected
-    lost: list[Dropped | None] = []
     for index, item, content in plan.updates:
         path = f"{pool.path}/{quote(name_of(item), safe='')}"
         body = updated(item, content, plan, pool, owner)
-        answer = _counted("update", telemetry, partial(api.request, "PUT", path, body=body))
-        view.wrote(answer)
-        lost.append(adoptions.compare(index, content, answer))
+        yield index, content, _counted("update", telemetry, partial(api.request, "PUT", path, body=body))
     for index, content in plan.creates:
         body = created(index, content, plan, pool, owner)
-        answer = _counted("create", telemetry, partial(api.request, "POST", pool.path, body=body))
-        view.wrote(answer)
-        lost.append(adoptions.compare(index, content, answer))
-    return tuple(entry for entry in lost if entry is not None)
+        yield index, content, _counted("create", telemetry, partial(api.request, "POST", pool.path, body=body))
 
 
 def _counted(verb: str, telemetry: Telemetry, write: Callable[[], dict[str, Any]]) -> dict[str, Any]:

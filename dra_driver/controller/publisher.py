@@ -174,7 +174,14 @@ class SlicePublisher:
         session.view.listed(items, str(metadata.get("resourceVersion") or ""))
 
     def _write(self, session: _Session, pool: Pool, plan: Plan) -> None:
-        lost = apply(plan, pool, self._api, self._node_uid, session.view, session.adoptions, self._telemetry)
+        def on_dropped(dropped: Dropped) -> None:
+            if dropped.fields not in session.reported:
+                session.reported.add(dropped.fields)
+                log.warning("%s", dropped)
+                if self._on_dropped is not None:
+                    self._on_dropped(dropped)
+
+        apply(plan, pool, self._api, self._node_uid, session.view, session.adoptions, self._telemetry, on_dropped)
         log.info(
             "published the slices of node %s, %d in generation %d: %d deleted, %d updated, %d created",
             self._node,
@@ -184,12 +191,6 @@ class SlicePublisher:
             len(plan.updates),
             len(plan.creates),
         )
-        for dropped in lost:
-            if dropped.fields not in session.reported:
-                session.reported.add(dropped.fields)
-                log.warning("%s", dropped)
-                if self._on_dropped is not None:
-                    self._on_dropped(dropped)
 
     def _follow(self, session: _Session, pool: Pool) -> None:
         """Starts the watch, after the first publish and when the API version has changed."""

@@ -59,9 +59,11 @@ def test_a_delete_that_is_forbidden_keeps_no_device_from_being_published(bench: 
     fault = bench.stub.fail("DELETE", "stray", 403, times=None)
     bench.stub.put(SLICES, stray)
     until(lambda: ("delete", "tell_user") in bench.counts.slices)
-    bench.devices = [device("gpu-9")]
+    bench.stub.mutate = lambda item: [one.pop("taints", None) for one in item["spec"]["devices"]] and None
+    bench.devices = [device("gpu-9", taints=(Taint("gpu.nvidia.com/xid", "79", "NoSchedule"),))]
     bench.publisher.wake()
     until(lambda: ("update", "ok") in bench.counts.slices, 10)
+    until(lambda: [dropped.fields for dropped in bench.dropped] == [("devices.taints",)])
     bench.stub.faults.remove(fault)
     until(bench.settled, 20)
 
