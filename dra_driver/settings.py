@@ -128,7 +128,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "keeper_s",
         "10",
-        "how often CDI specs are compared with the ledger; costs two directory listings",
+        "how often CDI specs are compared with the ledger; costs three directory listings and a stat of each spec",
         seconds(0.05, 3600),
         "s",
     ),
