@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,10 @@ def test_a_client_without_a_daemon_is_no_docker(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of process ids needs root")
 def test_a_process_of_another_namespace_is_found_by_its_number_there() -> None:
-    script = 'sleep 60 & echo "$!"; wait'
+    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    inside = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable, sleeper]
     with subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script], stdout=subprocess.PIPE, text=True
+        ["unshare", "--pid", "--fork", "--kill-child", *inside], stdout=subprocess.PIPE, text=True
     ) as unshare:
         assert unshare.stdout is not None
         inner = int(unshare.stdout.readline())
@@ -81,7 +83,7 @@ def test_a_process_of_another_namespace_is_found_by_its_number_there() -> None:
         assert init is not None
         found = docker.on_host(init, inner)
         assert found is not None
-        assert Path(f"/proc/{found}/comm").read_text() == "sleep\n"
+        assert Path(f"/proc/{found}/cmdline").read_text().split("\0")[2] == sleeper
         assert docker.on_host(init, 4_000_000) is None
         unshare.kill()
 
