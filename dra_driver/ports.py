@@ -26,6 +26,10 @@ class Hardware(Protocol):
         that it answers, static facts may come from the last inventory. RetryLater when it does not answer in time,
         TellUser when the driver is not usable: neither means that the GPU is gone."""
 
+    def look_ahead(self) -> None:
+        """Begins to read all known GPUs, for who is about to ask `gpu` for several: what is found counts as the answer
+        for a moment. Neither waits nor raises."""
+
 
 class DriverFiles(Protocol):
     def common_edits(self) -> ContainerEdits:

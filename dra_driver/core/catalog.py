@@ -76,6 +76,10 @@ class Catalog:
         self._complaints: frozenset[str] = frozenset()
         self.inventory: Inventory | None = None
 
+    def look_ahead(self) -> None:
+        """For who is about to prepare several devices: as `ports.Hardware` says."""
+        self._hardware.look_ahead()
+
     @property
     def devices(self) -> Mapping[str, Device]:
         return self._devices

@@ -49,6 +49,7 @@ class Driver:
         self._pool = pool
         self._handover_s = handover_s
         self._boot_id = boot_id
+        self._catalog = catalog
         self._rooms = rooms
         self._turns = Turns()
         self._interpreter = Interpreter()
@@ -63,6 +64,8 @@ class Driver:
     def prepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], Sequence[PreparedDevice]]]:
         taken_down = self._taken_down
         answers = self._rooms.claims.ask(refs)
+        if len(refs) > 1 or self._turns.busy:
+            self._catalog.look_ahead()  # while the API server works
         return [
             partial(self._prepare_asked, ref, answer, taken_down) for ref, answer in zip(refs, answers, strict=True)
         ]

@@ -19,6 +19,10 @@ class Turns:
         self._changed = threading.Condition()
         self._busy: set[str] = set()
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._busy)
+
     @contextmanager
     def of(self, uid: str, timeout_s: float, doing: str) -> Iterator[None]:
         """RetryLater when another call is busy with this claim for so long."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,9 +18,13 @@ from dra_driver.hardware.gpu_facts import DriverVersions, GpuReader
 from dra_driver.hardware.nvml_failure import NvmlFailure, driver_problem, gpu_problem
 from dra_driver.hardware.nvml_library import NvmlLibrary
 from dra_driver.hardware.roots import HostRoots
-from dra_driver.hardware.watched import Broken, NoAnswer, Watched
+from dra_driver.hardware.watched import Broken, NoAnswer, Walk, Watched
 from dra_driver.model.errors import DriverError, RetryLater, TellUser
 from dra_driver.model.gpu import Gpu, GpuProblem, Inventory, PciAddress
+
+# How long after its beginning a look ahead is an answer. No container starts so soon after its claim was prepared: what
+# happens to the GPU meanwhile could as well happen just after an answer.
+LOOK_HOLDS_S = 0.05
 
 _DRIVER = -1  # beside the GPU indexes: calls that concern no GPU
 
@@ -48,6 +53,7 @@ class NvmlHardware:
         self._versions: DriverVersions | None = None  # set while NVML is usable
         self._initialised = False  # NVML counts: every initialisation wants its shutdown
         self._by_pci: dict[PciAddress, Gpu] = {}
+        self._look: tuple[Walk[Gpu], float] | None = None  # and when it began
         self._lost: set[str] = set()
 
     def start(self) -> None:
@@ -80,8 +86,7 @@ class NvmlHardware:
             return None
         known, versions = self._by_pci.get(address), self._versions
         if known is not None and versions is not None:
-            prove = partial(self._reader.prove, known, versions)
-            answer = self._watched.read_each([known.index], lambda _: prove(), self._call_timeout_s)[known.index]
+            answer = self._looked(known) or self._proof(known, versions)
             if isinstance(answer, NoAnswer):
                 raise RetryLater(f"reading the GPU at {pci}", _no_answer(self._call_timeout_s))
             if isinstance(answer, Gpu) and answer.pci == address:
@@ -95,6 +100,26 @@ class NvmlHardware:
             if problem.where == str(address) and problem.where not in self._lost:
                 raise RetryLater(f"reading the GPU at {pci}", problem.why)
         return next((gpu for gpu in inventory.gpus if gpu.pci == address), None)
+
+    def look_ahead(self) -> None:
+        now = time.monotonic()
+        look, versions = self._look, self._versions
+        # One that hangs costs a thread: it stays the only one.
+        if versions is None or (look is not None and (not look[0].finished or now < look[1] + LOOK_HOLDS_S)):
+            return
+        known = {gpu.index: gpu for gpu in self._by_pci.values()}
+        self._look = self._watched.begin(known, lambda index: self._reader.prove(known[index], versions)), now
+
+    def _looked(self, known: Gpu) -> Gpu | None:
+        look = self._look
+        if look is None or time.monotonic() >= look[1] + LOOK_HOLDS_S:
+            return None
+        found = look[0].results.get(known.index)
+        return known if found is known else None
+
+    def _proof(self, known: Gpu, versions: DriverVersions) -> Gpu | Broken | NoAnswer:
+        prove = partial(self._reader.prove, known, versions)
+        return self._watched.read_each([known.index], lambda _: prove(), self._call_timeout_s)[known.index]
 
     def _read_all(self) -> dict[int, Gpu | Broken | NoAnswer] | str:
         """An answer for each GPU index, or why NVML is unusable. When NVML turns out to be gone it is initialised anew

@@ -36,7 +36,9 @@ class Broken:
     error: Exception
 
 
-class _Walk(Generic[T]):
+class Walk(Generic[T]):
+    """`results` are there as soon as they are read, `finished` once all are."""
+
     def __init__(self, keys: deque[int], read: Callable[[int], T]) -> None:
         self.keys = keys
         self.read = read
@@ -54,7 +56,7 @@ class Watched:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[_Walk[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Walk[object] | None] = SimpleQueue()
         self._parked = 0  # threads that wait for a walk, without those that one has been put on the queue for
         self._hanging: dict[int, float] = {}
         self._closed = False
@@ -79,7 +81,7 @@ class Watched:
                 else:
                     rest.append(key)
         while rest:
-            walk = _Walk(rest, read)
+            walk = Walk(rest, read)
             self._hand_over(walk)  # type: ignore[arg-type]  # the queue does not care for the type of the results
             stuck = self._watch(walk, limit_s)
             answers.update(walk.results)
@@ -89,6 +91,14 @@ class Watched:
             rest = deque(key for key in walk.keys)
         return answers
 
+    def begin(self, keys: Iterable[int], read: Callable[[int], T]) -> Walk[T]:
+        """Begins to read the keys, without those that hang. Nobody watches: where a read does not come back, the walk just
+        never finishes, and its thread is lost; begin no other before that."""
+        with self._lock:
+            walk = Walk(deque(key for key in keys if key not in self._hanging), read)
+        self._hand_over(walk)  # type: ignore[arg-type]  # as above
+        return walk
+
     def close(self) -> None:
         """Ends the parked threads. A later walk starts a new one."""
         with self._lock:
@@ -97,7 +107,7 @@ class Watched:
         for _ in range(parked):
             self._queue.put(None)
 
-    def _hand_over(self, walk: _Walk[object]) -> None:
+    def _hand_over(self, walk: Walk[object]) -> None:
         with self._lock:
             self._closed = False
             walk.since = time.monotonic()
@@ -108,7 +118,7 @@ class Watched:
         else:
             threading.Thread(target=self._serve, args=(walk,), name="nvml-reader", daemon=True).start()
 
-    def _watch(self, walk: _Walk[T], limit_s: float) -> int | None:
+    def _watch(self, walk: Walk[T], limit_s: float) -> int | None:
         """Waits for the walk; returns the key on which it was left behind, if it was."""
         left = limit_s
         while not walk.done.acquire(timeout=left):
@@ -126,19 +136,19 @@ class Watched:
                 return key
         return None
 
-    def _serve(self, first: _Walk[object]) -> None:
-        walk: _Walk[object] | None = first
+    def _serve(self, first: Walk[object]) -> None:
+        walk: Walk[object] | None = first
         while walk is not None and self._run(walk):
             walk = self._next()
 
-    def _next(self) -> _Walk[object] | None:
+    def _next(self) -> Walk[object] | None:
         with self._lock:
             if self._parked >= _PARKED_THREADS or self._closed:
                 return None
             self._parked += 1
         return self._queue.get()
 
-    def _run(self, walk: _Walk[object]) -> bool:
+    def _run(self, walk: Walk[object]) -> bool:
         """Reads the keys of the walk. False when it was left behind meanwhile: this thread then has no more to do."""
         while True:
             with self._lock:

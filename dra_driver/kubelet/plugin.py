@@ -31,9 +31,9 @@ class DRAPlugin:
 
     def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
         refs = _refs(request.claims)
-        acts = dict(zip(refs, self._service.prepare_each(refs), strict=True))
         response = self._wire.NodePrepareResourcesResponse()
-        for ref, answer in self._calls.each("prepare", acts, _budget_s(context)).items():
+        answers = self._calls.each("prepare", self._service.prepare_each, refs, _budget_s(context))
+        for ref, answer in answers.items():
             # Touching the key makes the entry: one without devices must be in the answer, too.
             entry = response.claims[ref.uid]
             if isinstance(answer, Failed):
@@ -43,13 +43,17 @@ class DRAPlugin:
         return response
 
     def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
-        acts = {ref: partial(self._service.unprepare, ref) for ref in _refs(request.claims)}
+        refs = _refs(request.claims)
         response = self._wire.NodeUnprepareResourcesResponse()
-        for ref, answer in self._calls.each("unprepare", acts, _budget_s(context)).items():
+        answers = self._calls.each("unprepare", self._unprepare_each, refs, _budget_s(context))
+        for ref, answer in answers.items():
             entry = response.claims[ref.uid]
             if isinstance(answer, Failed):
                 entry.error = answer.error
         return response
+
+    def _unprepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], None]]:
+        return [partial(self._service.unprepare, ref) for ref in refs]
 
     def _device(self, device: PreparedDevice) -> Any:
         message = self._wire.Device(

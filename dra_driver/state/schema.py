@@ -13,10 +13,11 @@ included; an older reader refuses the record and leaves it alone.
 
 from __future__ import annotations
 
-import json
 import re
 from hashlib import blake2b
 from typing import Any
+
+import orjson
 
 from dra_driver.model.claim import AllocationResult, ClaimRef
 from dra_driver.model.device import PreparedDevice
@@ -29,7 +30,6 @@ MAJOR, MINOR = 1, 0
 _HEADER = re.compile(
     rb"dra-driver-ledger (?P<major>[0-9]{1,4})\.(?P<minor>[0-9]{1,4}) blake2b-128 (?P<digest>[0-9a-f]{32})"
 )
-_dumps = json.JSONEncoder(separators=(", ", ": ")).encode
 
 
 class DamagedError(Exception):
@@ -46,7 +46,7 @@ class NewerError(Exception):
 
 def encode(record: ClaimRecord) -> bytes:
     """The bytes of the file. Fields at their default are left out; order follows the record."""
-    parts: dict[str, Any] = {
+    document: dict[str, Any] = {
         "claim": {"uid": record.ref.uid, "namespace": record.ref.namespace, "name": record.ref.name},
         "phase": record.phase.value,
         "bootID": record.boot_id,
@@ -56,10 +56,8 @@ def encode(record: ClaimRecord) -> bytes:
         "effects": [_effect(effect) for effect in record.effects],
         "devices": [_device(device) for device in record.devices],
     }
-    lines = [f'"{key}": {_dumps(value)}' for key, value in parts.items()]
-    lines += [f'"{key}": [\n  ' + ",\n  ".join(map(_dumps, items)) + "]" for key, items in lists.items() if items]
-    payload = ("{" + ",\n ".join(lines) + "}\n").encode()
-    return frame(MAJOR, MINOR, payload)
+    document |= {key: items for key, items in lists.items() if items}
+    return frame(MAJOR, MINOR, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def frame(major: int, minor: int, payload: bytes) -> bytes:
@@ -81,7 +79,7 @@ def decode(data: bytes) -> ClaimRecord:
     if int(header["major"]) > MAJOR:
         raise NewerError(version.decode())
     try:
-        return _record(Fields.of(json.loads(payload), "record"))
+        return _record(Fields.of(orjson.loads(payload), "record"))
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the checksum fits, the content does not: {error}") from error
 
