@@ -42,11 +42,13 @@ class NvmlHardware:
         locate: Callable[[], DriverRoot] | None = None,
         call_timeout_s: float = 5.0,
         init_timeout_s: float = 30.0,
+        look_holds_s: float = LOOK_HOLDS_S,
     ) -> None:
         self._given_library = nvml_library
         self._library = NvmlLibrary((lambda: locate().seen) if locate is not None else (lambda: roots.driver))
         self._call_timeout_s = call_timeout_s
         self._init_timeout_s = max(init_timeout_s, call_timeout_s)
+        self._look_holds_s = look_holds_s
         self._reader = GpuReader(roots)
         self._watched = Watched()
         self._scanning = threading.Lock()
@@ -105,14 +107,14 @@ class NvmlHardware:
         now = time.monotonic()
         look, versions = self._look, self._versions
         # One that hangs costs a thread: it stays the only one.
-        if versions is None or (look is not None and (not look[0].finished or now < look[1] + LOOK_HOLDS_S)):
+        if versions is None or (look is not None and (not look[0].finished or now < look[1] + self._look_holds_s)):
             return
         known = {gpu.index: gpu for gpu in self._by_pci.values()}
         self._look = self._watched.begin(known, lambda index: self._reader.prove(known[index], versions)), now
 
     def _looked(self, known: Gpu) -> Gpu | None:
         look = self._look
-        if look is None or time.monotonic() >= look[1] + LOOK_HOLDS_S:
+        if look is None or time.monotonic() >= look[1] + self._look_holds_s:
             return None
         found = look[0].results.get(known.index)
         return known if found is known else None

@@ -169,6 +169,53 @@ def test_sixteen_calls_are_served_at_the_same_time(serve: Serve, kubelet: FakeKu
     assert [call.result().claims[name].error for call, name in zip(calls, names, strict=True)] == [""] * 16
 
 
+def test_calls_at_once_share_a_thread_and_a_slow_one_keeps_none_waiting(
+    serve: Serve, kubelet: FakeKubelet, service: Service
+) -> None:
+    """Eight threads would fight for the interpreter at every file."""
+    serve()
+    begun, let_go = threading.Event(), threading.Event()
+
+    def first(ref: ClaimRef) -> list:
+        begun.set()
+        return [device_of(ref)] if let_go.wait(30) else []
+
+    service.acts["first"] = first
+    plugin = kubelet.plugin(DRIVER)
+
+    def call(name: str) -> Any:
+        claims = [plugin.wire.Claim(uid=f"uid-{name}", namespace="default", name=name)]
+        return plugin.stub.NodePrepareResources.future(
+            plugin.wire.NodePrepareResourcesRequest(claims=claims), timeout=30
+        )
+
+    slow = call("first")
+    assert begun.wait(30)
+    others = [call(f"c{n}") for n in range(8)]
+    assert [len(other.result().claims[f"uid-c{n}"].devices) for n, other in enumerate(others)] == [1] * 8
+    let_go.set()
+    assert len(slow.result().claims["uid-first"].devices) == 1
+    threads = {ref.name: thread for _, ref, thread in service.calls}
+    assert threads["first"].startswith("dra-call")
+    assert {threads[f"c{n}"].split("_")[0] for n in range(8)} == {"claim"}
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_call_that_cannot_begin_is_answered_for_each_of_its_claims(names: list[str]) -> None:
+    class Broken:
+        def prepare_each(self, refs: object) -> Any:
+            raise ZeroDivisionError
+
+    calls = ClaimCalls(2, "the log")
+    claims = [dra_v1_pb2.Claim(uid=f"uid-{name}", namespace="default", name=name) for name in names]
+    request = dra_v1_pb2.NodePrepareResourcesRequest(claims=claims)
+    answers = DRAPlugin(dra_v1_pb2, Broken(), calls).NodePrepareResources(request, Caller(10.0)).claims
+    assert len(answers) == len(names)
+    assert all("bug in the driver (ZeroDivisionError" in answer.error for answer in answers.values())
+    assert calls.wait(0)
+    calls.stop()
+
+
 class Caller:
     """Says how much time its deadline leaves, and waits for the answer however long that takes: whether a busy machine
     delivers it in time is not what is asked here."""
