@@ -13,6 +13,7 @@ import itertools
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +48,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        # With `pytest -n`: each cluster is brought up by one worker, once.
+        release = (
+            item.callspec.params.get("release")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
+        item.add_marker(pytest.mark.xdist_group(release or item.path.stem))
         # The first cluster on a machine is built for minutes; whatever a fixture waits for has a limit of its own.
         item.add_marker(pytest.mark.timeout(300, func_only=True))
-        if chosen_cluster() != DEFAULT and "release" not in getattr(item, "fixturenames", ()):
+        ours = item.path.is_relative_to(Path(__file__).parent)
+        if ours and chosen_cluster() != DEFAULT and "release" not in getattr(item, "fixturenames", ()):
             item.add_marker(
                 pytest.mark.skip(reason=f"it brings up a cluster of its own, which is none of {chosen_cluster()}")
             )

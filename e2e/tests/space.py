@@ -95,6 +95,10 @@ class Space:
 
         return until(f"pod {pod} to be pending with {words!r}", ask, seconds)
 
+    def end_container(self, pod: str) -> None:
+        """Whether `kubectl exec` outlives the container that it ends is up to chance."""
+        self.on.kubectl("exec", pod, "-n", self.name, "--", "kill", "1", check=False)
+
     def restarted(self, pod: str, more_than: int = 0) -> dict[str, Any]:
         def ask() -> dict[str, Any] | None:
             found = self.on.pod(pod, self.name)

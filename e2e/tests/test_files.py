@@ -106,7 +106,7 @@ def test_a_cdi_spec_that_somebody_changed_is_put_right_before_a_container_needs_
     whole = spec.read_bytes()
     flip_a_bit(spec)
     until("the spec to be as it was", lambda: spec.read_bytes() == whole, 10)
-    space.on.kubectl("exec", "pod", "-n", space.name, "--", "kill", "1")
+    space.end_container("pod")
     space.restarted("pod")
     assert space.gpus_now("pod") == space.allocated_uuids("pod")
 
@@ -117,7 +117,7 @@ def test_a_run_directory_wiped_under_running_pods_is_rebuilt(space: Space) -> No
     node = space.on.cluster.nodes["node-b"]
     assert node.run(["sh", "-c", "rm -rf /run/gpu.nvidia.com/*"]).returncode == 0
     until("the record to be rebuilt", lambda: name in space.records("node-b"), 10)
-    space.on.kubectl("exec", "pod", "-n", space.name, "--", "kill", "1")
+    space.end_container("pod")
     space.restarted("pod")
     space.run("later", A100)
     assert space.gpus("later").isdisjoint(space.gpus_now("pod"))

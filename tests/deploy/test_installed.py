@@ -1,6 +1,7 @@
 """On request only (`DRA_E2E_LIVE=1`, root, about 90 s): the chart's life on a cluster, in the order in which a person does it.
 
-The image is made without Docker, of the parts that the Dockerfile takes (e2e/driver_image.py).
+On kind, where there is Docker, with the image of the Dockerfile; on the cluster of processes with one made without Docker, of
+the parts that the Dockerfile takes (e2e/driver_image.py).
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from deploy.helm.schema import CHART
-from e2e.cluster import Options, processes
+from e2e.choice import CHOICES
+from e2e.cluster import Options
 from e2e.driver_image import driver_image
+from e2e.image import build_image
 from e2e.installation import until
+from e2e.kind import docker
+from e2e.kind.cluster import KindCluster
 from tests.deploy.installed import AGENT, NAMESPACE, RELEASE, WEBHOOK, Installed, Traffic, pod
 
 pytestmark = [
@@ -31,14 +36,24 @@ ON_NODES = (
 )
 
 
-@pytest.fixture(scope="module")
-def installed(helm: Path) -> Iterator[Installed]:
-    cluster = processes(Options(name="chart", nodes=("node-a", "node-b")))
+@pytest.fixture(scope="module", params=CHOICES)
+def installed(request: pytest.FixtureRequest, helm: Path) -> Iterator[Installed]:
+    chosen = os.environ.get("E2E_CLUSTER", request.param)
+    if chosen != request.param:
+        pytest.skip(f"E2E_CLUSTER={chosen} is set")
+    if request.param == "kind" and not (docker.machines_own() or docker.wanted_private()):
+        pytest.skip(str(docker.none_here()))
+    cluster = CHOICES[request.param].cluster(Options(name="chart", nodes=("node-a", "node-b")))
     cluster.down()
     cluster.up()
     try:
-        cluster.load(driver_image(IMAGE))
-        yield Installed(cluster, helm, IMAGE)
+        if isinstance(cluster, KindCluster):
+            archive = cluster.directory / "images" / "driver.tar"
+            image = build_image(cluster.docker, archive)
+        else:
+            archive, image = driver_image(IMAGE), IMAGE
+        cluster.load(archive)
+        yield Installed(cluster, helm, image)
     finally:
         cluster.down()
 
