@@ -166,10 +166,8 @@ def test_another_driver_name_is_another_driver_altogether(render: Render) -> Non
     assert {name for kind, name in objects if kind != "Namespace"}.isdisjoint({name for _, name in usual})
 
 
-def test_openshift_and_gke_get_what_they_ask_for(render: Render) -> None:
+def test_gke_gets_the_quota_that_it_asks_for(render: Render) -> None:
     assert not [kind for kind, _ in render() if kind in {"ResourceQuota"}]
-    openshift = render({}, "--api-versions", "security.openshift.io/v1")
-    assert openshift["RoleBinding", f"{NAME}-privileged"]["roleRef"]["name"] == "system:openshift:scc:privileged"
     gke = render({}, "--api-versions", "networking.gke.io/v1")
     (term,) = gke["ResourceQuota", "gpu-dra-driver"]["spec"]["scopeSelector"]["matchExpressions"]
     assert term["values"] == ["system-node-critical", "system-cluster-critical"]
