@@ -132,6 +132,14 @@ def test_agents_may_be_asked_how_they_are(render: Render) -> None:
     assert "readinessProbe" not in container
 
 
+def test_agents_that_are_not_to_be_asked_have_no_port(render: Render) -> None:
+    metrics = {"gpuHttpEndpoint": "off"}
+    objects = render({"kubeletPlugin": {"metrics": metrics, "containers": {"gpus": {"healthcheckPort": -1}}}})
+    assert "ports" not in agent(objects)
+    annotations = objects["DaemonSet", NAME]["spec"]["template"]["metadata"]["annotations"]
+    assert not [name for name in annotations if name.startswith("prometheus.io/")]
+
+
 @pytest.mark.parametrize(
     ("mode", "name"),
     [

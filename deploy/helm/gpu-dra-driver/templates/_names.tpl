@@ -124,8 +124,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- if or (eq $mode "true") (and (eq $mode "auto") (not (include "dra.simulated" .)) (not .Values.kubeletPlugin.runtimeClassName)) }}yes{{ end }}
 {{- end }}
 
+{{- /* Nothing where the endpoint is off. */}}
 {{- define "dra.httpPort" -}}
+{{- if contains ":" .Values.kubeletPlugin.metrics.gpuHttpEndpoint }}
 {{- splitList ":" .Values.kubeletPlugin.metrics.gpuHttpEndpoint | last }}
+{{- end }}
 {{- end }}
 
 {{- /* A file of manifests/ as a list of objects, under the names of this release: the one place where they are said. */}}
