@@ -76,6 +76,7 @@ def _said() -> Mapping[str, Schema]:
         "webhook.tls.certManager.issuerType": {"enum": ["selfsigned", "issuer", "clusterissuer"]},
         "webhook.podAnnotations": _TEXTS,
         "podMonitor.labels": _TEXTS,
+        "serviceMonitor.labels": _TEXTS,
     }
 
 

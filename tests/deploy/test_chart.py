@@ -13,6 +13,7 @@ from deploy.helm.schema import CHART
 from tests.deploy.conftest import Objects, agent, agent_pod, manifests
 
 Render = Callable[..., Objects]
+MONITORED = ("--api-versions", "monitoring.coreos.com/v1")
 SIMULATED = {"simulation": {"machine": "dgx-h100"}}
 NAME = "gpu-dra-driver-agent"
 
@@ -182,7 +183,8 @@ def test_gke_gets_the_quota_that_it_asks_for(render: Render) -> None:
 
 
 def test_what_is_off_by_default(render: Render) -> None:
-    objects = render({"podMonitor": {"enabled": True}, "kubeletPlugin": {"networkPolicy": {"enabled": True}}})
+    values = {"podMonitor": {"enabled": True}, "kubeletPlugin": {"networkPolicy": {"enabled": True}}}
+    objects = render(values, *MONITORED)
     extra = set(objects) - set(render())
     assert extra == {
         (kind, name) for kind in ("PodMonitor", "NetworkPolicy") for name in (NAME, "gpu-dra-driver-webhook")
@@ -190,6 +192,48 @@ def test_what_is_off_by_default(render: Render) -> None:
     for kind, name in extra:
         selector = objects[kind, name]["spec"]["selector" if kind == "PodMonitor" else "podSelector"]["matchLabels"]
         assert selector["app.kubernetes.io/component"] == name.removeprefix("gpu-dra-driver-")
+
+
+@pytest.mark.parametrize("values", [{}, {"selectorLabelsOverride": {"app": "gpus"}}], ids=["default", "other-labels"])
+def test_a_service_monitor_finds_the_services_that_find_the_pods(render: Render, values: Mapping[str, Any]) -> None:
+    labels = {"release": "prometheus"}
+    monitor = {"enabled": True, "interval": "10s", "labels": labels}
+    metrics = {"metrics": {"gpuHttpEndpoint": ":9400"}}
+    objects = render({**values, "serviceMonitor": monitor, "kubeletPlugin": metrics}, *MONITORED)
+    parts = {"agent": ("DaemonSet", 9400), "webhook": ("Deployment", 8080)}
+    names = {f"gpu-dra-driver-{part}-metrics": found for part, found in parts.items()}
+    assert set(objects) - set(render(values)) == {
+        (kind, name) for kind in ("Service", "ServiceMonitor") for name in names
+    }
+    services = {name: item for (kind, name), item in objects.items() if kind == "Service"}
+    for name, (kind, port) in names.items():
+        made = objects["ServiceMonitor", name]
+        assert labels.items() <= made["metadata"]["labels"].items()
+        assert made["spec"]["endpoints"] == [{"port": "http", "interval": "10s"}]
+        wanted = made["spec"]["selector"]["matchLabels"].items()
+        assert [name] == [found for found, item in services.items() if wanted <= item["metadata"]["labels"].items()]
+        service = services[name]["spec"]
+        assert service["clusterIP"] == "None"
+        assert service["ports"] == [{"name": "http", "port": port, "targetPort": "http"}]
+        workload = objects[kind, name.removesuffix("-metrics")]["spec"]
+        assert service["selector"] == workload["selector"]["matchLabels"]
+        (container,) = workload["template"]["spec"]["containers"]
+        assert {"name": "http", "containerPort": port} in container["ports"]
+    assert not [
+        name
+        for _, name in render({"serviceMonitor": monitor, "webhook": {"enabled": False}}, *MONITORED)
+        if "webhook" in name
+    ]
+
+
+@pytest.mark.parametrize("length", [46, 47, 48, 53])
+def test_names_of_services_are_names_however_long_that_of_the_release_is(render: Render, length: int) -> None:
+    release = "r" * (length - 1) + "a"
+    values = {"serviceMonitor": {"enabled": True}, "nameOverride": "r"}
+    objects = render(values, *MONITORED, release=release)
+    services = [name for kind, name in objects if kind == "Service"]
+    assert len(services) == 3
+    assert all(len(name) <= 63 for name in services)
 
 
 @pytest.mark.parametrize("where", ["settings", "nodeSettings"])

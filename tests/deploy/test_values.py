@@ -78,6 +78,16 @@ def test_what_has_no_meaning_here_is_refused_with_a_sentence(render: Render, pat
         ({"kubeletPlugin": {"privileged": "false"}}, "an agent that is not privileged has no access to real GPUs"),
         ({"kubeletPlugin": {"kubeletPluginsDirectoryPath": "/a/b"}}, "set kubeletDir to that directory"),
         ({"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "off"}}}, "the probes need it"),
+        ({"podMonitor": {"enabled": True}}, "podMonitor.enabled: this cluster has no Prometheus Operator"),
+        ({"serviceMonitor": {"enabled": True}}, "serviceMonitor.enabled: this cluster has no Prometheus Operator"),
+        (
+            {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+            "podMonitor.enabled and serviceMonitor.enabled: every metric would be there twice",
+        ),
+        (
+            {"serviceMonitor": {"enabled": True}, "kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "off"}}},
+            "serviceMonitor.enabled: agents show no metrics while kubeletPlugin.metrics.gpuHttpEndpoint is off",
+        ),
         ({"nodeSettings": {"a": {"machine": "t4"}}}, "remove it, and set simulation.machines"),
         ({"driverName": "gpu"}, "needs a dot in it"),
         ({"webhook": {"tls": {"mode": "secret"}}}, "webhook.tls.secret: name and caBundle are needed"),

@@ -24,7 +24,13 @@ BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relat
 SETTINGS = {row.flag.removeprefix("--") for row in TABLE}
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 # Keys below these are the user's or Kubernetes' own.
-OPEN = ("kubeletPlugin.nodeSelector", "kubeletPlugin.affinity", "simulation.machines", "podMonitor.labels")
+OPEN = (
+    "kubeletPlugin.nodeSelector",
+    "kubeletPlugin.affinity",
+    "simulation.machines",
+    "podMonitor.labels",
+    "serviceMonitor.labels",
+)
 
 
 @cache
