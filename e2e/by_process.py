@@ -50,6 +50,12 @@ class ByProcess(Installation):
 
     def start_agent(self, node: str, *, wait: bool = True, name: str = "agent", **settings: str) -> Process:
         """With a token of the driver's service account that is bound to the node."""
+        return self.start_version(ROOT, node, wait=wait, name=name, **settings)
+
+    def start_version(
+        self, source: Path, node: str, *, wait: bool = True, name: str = "agent", **settings: str
+    ) -> Process:
+        """The agent of another source tree; the packages are those of this one."""
         flags = {
             "node_name": node,
             "machine": self.machines[node],
@@ -63,7 +69,7 @@ class ByProcess(Installation):
         environment = self.credentials(node)
         log = self.cluster.nodes[node].logs / f"{name}.log"
         begin = log.stat().st_size if log.exists() else 0
-        process = self.cluster.nodes[node].start(argv, environment, name=name, cwd=ROOT)
+        process = self.cluster.nodes[node].start(argv, environment, name=name, cwd=source)
         if name == "agent":
             self._agents[node] = process
         if wait:
