@@ -6,51 +6,98 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from deploy.helm.schema import CHART
 from dra_driver.hardware.sim.simulation import SimulatedMachine
-from e2e.cluster import Options, processes
+from e2e.cluster import Cluster, Options, processes
 from e2e.driver_image import driver_image
 from e2e.installation import until
+from e2e.registry import Registry
 from e2e.tests import memory
+from e2e.webhook import own_address
 from tests.deploy.installed import NAMESPACE, RELEASE, Installed, pod
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("DRA_E2E_LIVE") != "1", reason="DRA_E2E_LIVE=1 is not set"),
     pytest.mark.timeout(300, func_only=True),  # the cluster may have to be built
 ]
-IMAGE = "dra-driver-e2e:chart"
+ARCHIVE, IMAGE = "dra-driver-e2e:chart", "registry.test/dra-driver:chart"
 NODE = "node-a"
+OFF = {"enabled": False}
 STATES = ("state", "lastState")  # of a container
 CLAIMS = "/run/gpu.nvidia.com/ledger/claims"
 
 
 @pytest.fixture(scope="module")
-def installed(helm: Path) -> Iterator[Installed]:
-    cluster = processes(Options(name="faults", nodes=(NODE,)))
-    cluster.down()
-    cluster.up()
+def cluster() -> Iterator[Cluster]:
+    made = processes(Options(name="faults", nodes=(NODE,)))
+    made.down()
+    made.up()
     try:
-        cluster.load(driver_image(IMAGE))
-        made = Installed(cluster, helm, IMAGE)
-        made.install(webhook={"enabled": False})
         yield made
     finally:
-        cluster.down()
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def registry(cluster: Cluster) -> Iterator[Registry]:
+    """Where the nodes find the driver's image; nobody loads it."""
+    address = own_address(str(urlsplit(cluster.server).hostname))
+    made = Registry(driver_image(ARCHIVE), cluster.directory / "registry", address)
+    made.start()
+    for node in cluster.nodes.values():
+        made.tell(node, IMAGE.partition("/")[0])
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def bare(cluster: Cluster, registry: Registry, helm: Path) -> Installed:
+    return Installed(cluster, helm, IMAGE)
+
+
+@pytest.fixture
+def installed(bare: Installed) -> Installed:
+    if bare.helm("status", RELEASE, check=False).returncode:
+        bare.install(webhook=OFF)
+    return bare
+
+
+def test_an_image_that_breaks_off_while_it_is_pulled_is_pulled_again(bare: Installed, registry: Registry) -> None:
+    registry.tear()
+    bare.helm("install", RELEASE, str(CHART), "--create-namespace", webhook=OFF)
+    reasons = {"ErrImagePull", "ImagePullBackOff"}
+
+    def why() -> str | None:
+        waiting = _container(bare).get("state", {}).get("waiting", {})
+        return waiting.get("message", "") if waiting.get("reason") in reasons else None
+
+    message = until("the pull to fail", why, 60)
+    assert "unexpected EOF" in message
+    assert registry.asked[0].sent > 0
+    assert {later.sent for later in registry.asked[1:]} == {0}
+    registry.mend()
+    until("the agent to be ready", lambda: _is_back(bare, 0), 60)
+    until("all devices", lambda: len(bare.devices()) == 8, 30)
+    bare.apply(pod("pod"))
+    bare.wait_for_pod("pod")
+    assert len(bare.gpus_seen("pod")) == 1
+    bare.delete("pod", "pod")
+    until("nothing to be left", lambda: not _left(bare), 60)
 
 
 def _container(installed: Installed) -> dict[str, Any]:
     """The agent's, as the kubelet reports it."""
-    (status,) = installed.agent(NODE)["status"]["containerStatuses"]
-    found: dict[str, Any] = status
+    found: dict[str, Any] = (installed.agent(NODE)["status"].get("containerStatuses") or [{}])[0]
     return found
 
 
 def _is_back(installed: Installed, restarts: int) -> bool:
     status = _container(installed)
-    return status["restartCount"] == restarts and bool(status["ready"])
+    return status.get("restartCount") == restarts and bool(status["ready"])
 
 
 def test_the_kubelet_starts_an_agent_again_that_was_killed_for_want_of_memory(installed: Installed) -> None:
@@ -95,8 +142,7 @@ def test_an_agent_with_too_little_memory_to_start_does_not_take_the_place_of_one
     serving = installed.agent(NODE)
     small = {"limits": {"memory": "16Mi"}, "requests": {"memory": "16Mi"}}
     containers = {"gpus": {"resources": small}}
-    off = {"enabled": False}
-    installed.helm("upgrade", RELEASE, str(CHART), webhook=off, kubeletPlugin={"containers": containers})
+    installed.helm("upgrade", RELEASE, str(CHART), webhook=OFF, kubeletPlugin={"containers": containers})
 
     def newer() -> dict[str, Any]:
         pods = (installed.get(f"/api/v1/namespaces/{NAMESPACE}/pods") or {})["items"]
@@ -117,7 +163,7 @@ def test_an_agent_with_too_little_memory_to_start_does_not_take_the_place_of_one
     installed.wait_for_pod("meanwhile")
     assert len(installed.gpus_seen("meanwhile")) == 1
     assert len(installed.devices()) == 8
-    installed.upgrade(webhook=off)
+    installed.upgrade(webhook=OFF)
     installed.has_settled()
     assert _container(installed)["ready"]
     installed.delete("pod", "meanwhile")
