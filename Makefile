@@ -45,7 +45,7 @@ e2e: e2e-$(CLUSTER)
 
 e2e-processes: .venv/.ready
 	@$(PYTHON) -m e2e.cluster build
-	env -u E2E_CLUSTER DRA_E2E_LIVE=1 $(PYTHON) -m pytest -q -n 2 --dist loadgroup e2e/tests tests/deploy
+	env -u E2E_CLUSTER DRA_E2E_LIVE=1 $(PYTHON) -m pytest -q -n 2 e2e/tests tests/deploy
 	$(E2E) tests/cluster/test_traces.py $(if $(DRA_PRIVATE_DOCKER),tests/kind/test_traces.py)
 
 e2e-kind: .venv/.ready

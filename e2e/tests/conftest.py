@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from e2e.choice import CHOICES, DEFAULT
 from e2e.choice import chosen as chosen_cluster
@@ -46,15 +49,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("release", releases, scope="session", indirect=True)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _OneWorkerForACluster(config, log)
+
+
+class _OneWorkerForACluster(LoadScopeScheduling):
+    """For `pytest -n`. xdist has `--dist loadgroup` for this, which pytest 9.2 has broken (it sets a nodeid that is no more)."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        release = re.search(r"\[(1\.\d+)", test) if file.startswith("e2e/tests/") else None
+        return release[1] if release else file
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # With `pytest -n`: each cluster is brought up by one worker, once.
-        release = (
-            item.callspec.params.get("release")
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else None
-        )
-        item.add_marker(pytest.mark.xdist_group(release or item.path.stem))
         # The first cluster on a machine is built for minutes; whatever a fixture waits for has a limit of its own.
         item.add_marker(pytest.mark.timeout(300, func_only=True))
         ours = item.path.is_relative_to(Path(__file__).parent)
