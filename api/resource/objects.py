@@ -36,6 +36,14 @@ class Configuration:
             )
         return ()
 
+    def strategy(self) -> str | None:
+        """The sharing strategy that it asks for, None where it asks for none or cannot be read."""
+        try:
+            sharing = decode(self.parameters).sharing
+        except ConfigMistakesError:
+            return None
+        return sharing.strategy if sharing else None
+
 
 def configurations(document: object, driver: str, kind: str | None = None) -> Iterator[Configuration]:
     """Each opaque configuration for `driver`, in order. `kind` where the object may not say its own. What has another

@@ -53,8 +53,8 @@ class Door:
 
 
 def _tell(verdict: Verdict) -> None:
-    if verdict.result == "refused":
-        log.info("refused: %s", verdict.why, extra=verdict.about)
+    if verdict.why and verdict.result in ("refused", "allowed"):
+        log.info("%s: %s", verdict.result, verdict.why, extra=verdict.about)
     elif verdict.why:
         log.warning("%s: %s", verdict.result, verdict.why, extra=verdict.about)
     else:

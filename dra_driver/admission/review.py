@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.resource.objects import CONFIG_PATHS, configurations
+from api.resource.objects import CONFIG_PATHS, Configuration, configurations
 from dra_driver import deep_json
+from dra_driver.model.strategy import warning
 
 GROUP = "resource.k8s.io"
 API_VERSION = "admission.k8s.io/v1"
@@ -22,7 +24,7 @@ class MalformedReview(ValueError):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`result` is allowed, refused or ignored (let through unjudged); `answer` the AdmissionReview to send back; `about`
-    the fields of a log line; `why` what the user is told, empty unless refused or ignored."""
+    the fields of a log line; `why` what the user is told, as a refusal or a warning, empty for nothing."""
 
     result: str
     answer: dict[str, Any]
@@ -76,16 +78,20 @@ def _verdict(request: dict[str, Any], driver: str) -> Verdict:
         # Controllers that remove finalizers must get through, whatever was let in before this webhook was there.
         return Verdict("allowed", _answer(request), about)
     before = {_canonical(found.parameters) for found in configurations(old, driver, name)}
-    mistakes = [
-        mistake
-        for found in configurations(new, driver, name)
-        if _canonical(found.parameters) not in before
-        for mistake in found.mistakes()
-    ]
+    brought = [found for found in configurations(new, driver, name) if _canonical(found.parameters) not in before]
+    mistakes = [mistake for found in brought for mistake in found.mistakes()]
+    warnings = _warnings(brought)
     if not mistakes:
-        return Verdict("allowed", _answer(request), about)
+        return Verdict("allowed", _answer(request, warnings=warnings), about, "; ".join(warnings))
     why = _sentence(f"checking the configuration of {about['kind']} {about['object']} for {driver}", mistakes)
-    return Verdict("refused", _answer(request, _status(request, why, mistakes)), about, why)
+    return Verdict("refused", _answer(request, _status(request, why, mistakes), warnings), about, why)
+
+
+def _warnings(brought: Sequence[Configuration]) -> list[str]:
+    """Of what is right, but will be refused when it is prepared. kubectl shows each on a line; API servers cut them at 256
+    letters when there are many."""
+    told = ((found.path, warning(found.strategy())) for found in brought)
+    return [f"{path}: {sentence}" for path, sentence in told if sentence][:MISTAKES_SHOWN]
 
 
 def _sentence(doing: str, mistakes: list[tuple[str, str]]) -> str:

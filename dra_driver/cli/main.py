@@ -148,7 +148,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         help="check opaque configuration in manifests",
         description="Checks the configuration for this driver inside ResourceClaims, ResourceClaimTemplates and "
         "DeviceClasses (YAML or JSON, several documents in a file, - for standard input) and prints every mistake with "
-        "its path. Exit status 1 if there is one.",
+        "its path. Exit status 1 if there is one. What is right, but asks for what this driver does not offer, is a warning.",
         allow_abbrev=False,
     )
     validate.add_argument("files", metavar="FILE", nargs="*", help="manifests, or - for standard input")
@@ -175,7 +175,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         help="refuse wrong configuration when it is created",
         description="The admission webhook: answers the API server's reviews (POST /validate, AdmissionReview v1) of "
         "ResourceClaims, ResourceClaimTemplates and DeviceClasses, and refuses wrong configuration for this driver with "
-        "the sentences of `dra-driver validate`. Certificates are given as files, or made and renewed in a Secret. Runs "
+        "the sentences of `dra-driver validate`, warnings among them. Certificates are given as files, or made and renewed in a Secret. Runs "
         "until SIGTERM; settings as of `dra-driver agent`.",
         allow_abbrev=False,
     )

@@ -1,4 +1,5 @@
-"""`dra-driver validate`: every mistake in the opaque configuration of manifests, with its path."""
+"""`dra-driver validate`: every mistake in the opaque configuration of manifests, with its path, and what is right but will be
+refused when it is prepared, as a warning."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import yaml
 
 from api.resource.objects import configurations
 from api.resource.v1beta1 import json_schema
+from dra_driver.model.strategy import warning
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files:
         print("dra-driver validate: name at least one FILE, or - for standard input", file=sys.stderr)
         return 2
-    mistakes, objects, checked = [], 0, 0
+    mistakes, warnings, objects, checked = [], [], 0, 0
     for name in arguments.files:
         try:
             documents = _documents(_read(name))
@@ -45,10 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
                     checked += 1
                     wrong = configuration.mistakes()
                     mistakes += [f"{name}: {_called(item)} {path}: {sentence}" for path, sentence in wrong]
-    for mistake in mistakes:
-        print(mistake)
+                    if told := warning(configuration.strategy()):
+                        warnings.append(f"warning: {name}: {_called(item)} {configuration.path}: {told}")
+    for line in (*mistakes, *warnings):
+        print(line)
     counts = (_count(len(arguments.files), "file"), _count(objects, "object"), _count(checked, "configuration"))
-    print(f"{', '.join(counts)} for {arguments.driver_name}: {_count(len(mistakes), 'mistake')}", file=sys.stderr)
+    found = _count(len(mistakes), "mistake") + (f", {_count(len(warnings), 'warning')}" if warnings else "")
+    print(f"{', '.join(counts)} for {arguments.driver_name}: {found}", file=sys.stderr)
     return 1 if mistakes else 0
 
 

@@ -9,6 +9,7 @@ from dra_driver.core.configs import DecodedConfig, config_for
 from dra_driver.model.claim import AllocationResult, Claim
 from dra_driver.model.device import Device
 from dra_driver.model.errors import GiveUp, RetryLater, TellUser
+from dra_driver.model.strategy import DO_WITHOUT, not_offered
 from dra_driver.ports import SharingMode
 
 
@@ -99,9 +100,8 @@ def _refuse_unsupported(
     if mode is None:
         raise TellUser(
             doing,
-            f"request {result.request} asks for sharing strategy {config.strategy}, "
-            f"which this driver does not offer (it offers: {', '.join(sorted(modes))})",
-            "remove `sharing` from the configuration of the claim or DeviceClass",
+            f"request {result.request} {not_offered(config.strategy, modes)}",
+            DO_WITHOUT,
         )
     refusal = mode.refusal(config.value, device.kind)
     if refusal is not None:

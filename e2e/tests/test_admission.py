@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import time
 from collections.abc import Iterator
@@ -78,6 +79,15 @@ def test_wrong_configuration_is_refused_with_every_mistake_and_its_path(
     assert f'The {item["kind"]} "wrong" is invalid' in said
     for sentence in SENTENCES:
         assert f"* {path}.{sentence}" in said
+
+
+def test_what_prepare_will_refuse_is_let_in_with_a_warning(webhook: Webhook, space: Space) -> None:
+    shared = json.dumps(claim("shared", configs=[config({**RIGHT, "sharing": {"strategy": "MPS"}})]))
+    with pytest.raises(ClusterError) as said:
+        space.on.kubectl("apply", "--warnings-as-errors", "-n", space.name, "-f", "-", stdin=shared)
+    told = "Warning: spec.devices.config[0].opaque.parameters: asks for sharing strategy MPS, which this driver does not offer"
+    assert told in str(said.value)
+    assert space.on.kubectl("get", "resourceclaim", "shared", "-n", space.name, "-o", "name").strip()
 
 
 def test_who_is_no_kubectl_is_told_who_refused_it_and_what_to_do(webhook: Webhook, space: Space) -> None:

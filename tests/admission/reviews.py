@@ -20,7 +20,12 @@ def gpu(kind: str = "GpuConfig", **sharing: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, **({"sharing": sharing} if sharing else {})}
 
 
-GOOD = gpu(strategy="TimeSlicing", timeSlicingConfig={"interval": "Long"})
+GOOD = gpu()
+# Right, and refused when it is prepared.
+NOT_OFFERED = {
+    "TimeSlicing": gpu(strategy="TimeSlicing", timeSlicingConfig={"interval": "Long"}),
+    "MPS": gpu("MigDeviceConfig", strategy="MPS", mpsConfig={"defaultActiveThreadPercentage": 50}),
+}
 BAD = gpu(strategy="TimeSlice")
 BAD_SENTENCE = "sharing.strategy: 'TimeSlice' is not one of 'TimeSlicing' or 'MPS'"
 

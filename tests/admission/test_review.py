@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_driver.admission.door import RESULTS, Door
-from dra_driver.admission.review import MalformedReview, Verdict, judge
+from dra_driver.admission.review import MISTAKES_SHOWN, MalformedReview, Verdict, judge
 from tests.admission.reviews import (
     BAD,
     BAD_SENTENCE,
     DRIVER,
     GOOD,
+    NOT_OFFERED,
     PATHS,
     UID,
     body,
@@ -65,6 +66,28 @@ def test_right_configuration_and_other_drivers_are_let_through(kind: str, config
     verdict = judged(review(manifest(*configs, kind=kind)))
     assert (verdict.result, verdict.why) == ("allowed", "")
     assert set(response(verdict)) == {"uid", "allowed"}
+
+
+@pytest.mark.parametrize("strategy", NOT_OFFERED)
+@pytest.mark.parametrize("kind", PATHS)
+def test_what_will_be_refused_when_it_is_prepared_is_let_through_with_a_warning(kind: str, strategy: str) -> None:
+    verdict = judged(review(manifest(entry(GOOD), entry(NOT_OFFERED[strategy]), kind=kind)))
+    assert verdict.result == "allowed"
+    assert response(verdict)["warnings"] == [verdict.why]
+    assert verdict.why == (
+        f"{PATHS[kind]}[1].opaque.parameters: asks for sharing strategy {strategy}, which this driver does not offer "
+        "(it offers: Exclusive); remove `sharing` from the configuration of the claim or DeviceClass"
+    )
+    assert len(verdict.why) <= 256, "API servers may cut it"
+
+
+def test_a_warning_is_told_beside_a_mistake_and_not_for_what_was_there_before() -> None:
+    shared = entry(NOT_OFFERED["MPS"])
+    assert len(response(judged(review(manifest(shared, entry(BAD)))))["warnings"]) == 1
+    assert "warnings" not in response(judged(review(manifest(shared, entry(GOOD)), manifest(shared))))
+    assert "warnings" not in response(judged(review(manifest(entry(NOT_OFFERED["MPS"], "gpu.example.com")))))
+    many = manifest(*(entry(NOT_OFFERED["MPS"]) for _ in range(100)))
+    assert len(response(judged(review(many)))["warnings"]) == MISTAKES_SHOWN
 
 
 def test_the_configuration_of_an_installation_with_another_name_is_judged_by_that_name() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dra_driver.admission.door import Door
 from dra_driver.cli.main import main
-from tests.admission.reviews import DRIVER, WRONG, body, entry, manifest, review
+from tests.admission.reviews import DRIVER, NOT_OFFERED, WRONG, body, entry, gpu, manifest, review
 from tests.flows.agent import Agent
 from tests.flows.node import GPU_0, NODE, FlowNode
 from tests.kube.stub_api import StubApi
@@ -72,3 +72,19 @@ def test_the_three_doors_say_the_same_sentences(wrong: str, validate: Say, webho
     for sentence in sentences:
         assert f"configuration 1 (from the claim): {sentence}" in by_prepare
     assert by_prepare.count("configuration 1") == len(sentences)
+
+
+@pytest.mark.parametrize("strategy", NOT_OFFERED)
+def test_what_prepare_will_refuse_the_other_doors_warn_of_in_its_words(
+    strategy: str, prepare: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameters = gpu(strategy=strategy)
+    refusal = prepare(parameters).partition(": request r0 ")[2]
+    assert refusal.startswith(f"asks for sharing strategy {strategy}, which this driver does not offer")
+    path = tmp_path / "claim.json"
+    path.write_text(json.dumps(manifest(entry(parameters))))
+    assert main(["validate", str(path)]) == 0
+    assert capsys.readouterr().out == f"warning: {path}: ResourceClaim/mine {PATH}: {refusal}\n"
+    reply = Door(DRIVER, lambda *_: None).answer(body(review(manifest(entry(parameters)))))
+    response = json.loads(reply.body)["response"]
+    assert (response["allowed"], response["warnings"]) == (True, [f"{PATH}: {refusal}"])

@@ -31,7 +31,7 @@ def config(**sharing: object) -> dict[str, object]:
     }
 
 
-GOOD = config(strategy="TimeSlicing", timeSlicingConfig={"interval": "Long"})
+GOOD = config()
 BAD = config(strategy="TimeSlice", intervall=1)
 
 
@@ -56,6 +56,23 @@ def test_every_kind_that_holds_configuration(within: Command, tmp_path: Path, ki
         f"{begin}intervall: unknown field; check its spelling and where it stands",
     ]
     assert done.stderr == "1 file, 2 objects, 2 configurations for gpu.nvidia.com: 2 mistakes\n"
+
+
+@pytest.mark.parametrize("strategy", ["TimeSlicing", "MPS"])
+def test_what_will_be_refused_when_it_is_prepared_is_a_warning(within: Command, strategy: str) -> None:
+    told = (
+        "warning: -: ResourceClaim/mine spec.devices.config[0].opaque.parameters: asks for sharing strategy "
+        f"{strategy}, which this driver does not offer (it offers: Exclusive); "
+        "remove `sharing` from the configuration of the claim or DeviceClass"
+    )
+    shared = claim(config(strategy=strategy))
+    done = within("validate", "-", stdin=yaml.safe_dump(shared))
+    assert (done.returncode, done.stdout.splitlines()) == (0, [told])
+    assert done.stderr == "1 file, 1 object, 1 configuration for gpu.nvidia.com: 0 mistakes, 1 warning\n"
+    done = within("validate", "-", stdin=yaml.safe_dump_all([shared, claim(BAD), shared]))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[2:] == [told, told], "after the mistakes"
+    assert done.stderr.endswith(": 2 mistakes, 2 warnings\n")
 
 
 def test_standard_input_and_json_and_lists(command: Command) -> None:
