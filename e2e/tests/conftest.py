@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return _OneWorkerForACluster(config, log)
 
 
-class _OneWorkerForACluster(LoadScopeScheduling):
+class _OneWorkerForACluster(LoadScopeScheduling):  # type: ignore[misc]
     """For `pytest -n`. xdist has `--dist loadgroup` for this, which pytest 9.2 has broken (it sets a nodeid that is no more)."""
 
     def _split_scope(self, nodeid: str) -> str:
