@@ -13,7 +13,6 @@ from dra_driver.kube.discovery import Discovery
 from dra_driver.migration.cluster import Cluster, Node, Object, cluster
 from dra_driver.migration.plan import obstacles, pods_of, state, steps
 from dra_driver.model.errors import TellUser
-from dra_driver.ports import ResourceApi
 
 _PAGE = "500"
 
@@ -32,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     return _report(found, nodes, arguments.driver_name)
 
 
-def read(api: ResourceApi, driver: str) -> Cluster:
-    versions = Discovery(api)  # type: ignore[arg-type]
+def read(api: KubeApi, driver: str) -> Cluster:
+    versions = Discovery(api)
     group = f"/apis/resource.k8s.io/{versions.version()}"
     return cluster(
         versions.release(),
@@ -46,7 +45,7 @@ def read(api: ResourceApi, driver: str) -> Cluster:
     )
 
 
-def _listed(api: ResourceApi, path: str) -> Iterator[Object]:
+def _listed(api: KubeApi, path: str) -> Iterator[Object]:
     query = {"limit": _PAGE}
     while True:
         page: dict[str, Any] = api.request("GET", path, query=query)
