@@ -24,26 +24,26 @@ from e2e.cluster.images import Image
 from e2e.cluster.steps import step
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK, TOOLS_LOCK = ROOT / "requirements.lock", ROOT / "deploy" / "image" / "build.lock"
+LOCK, TOOLS_LOCK = "requirements.lock", "deploy/image/build.lock"
 SOURCES = ("api", "dra_driver", "deploy/image")
 _PIP = ("--disable-pip-version-check", "install", "--quiet", "--no-compile", "--no-deps", "--only-binary", ":all:")
 
 
 def driver_image(tag: str, source: Path = ROOT) -> Path:
-    """A docker-archive of the image, under `tag`. ClusterError with the last lines of what went wrong."""
+    """A docker-archive of the image of a source tree, under `tag`. ClusterError with the last lines of what went wrong."""
     home = cache_directory() / "image"
     home.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(home):
         archive = home / f"{_key(source, tag)}.tar"
         if not archive.exists():
-            packages, tools = _installed(home, LOCK), _installed(home, TOOLS_LOCK)
+            packages, tools = _installed(home, source / LOCK), _installed(home, source / TOOLS_LOCK)
             with step(f"image {tag}", "built in"), tempfile.TemporaryDirectory(dir=home, prefix=".unfinished-") as work:
                 root = Path(work) / "root"
                 _run(["-m", "deploy.image", str(root), "--packages", str(packages), "--tools", str(tools)], source)
                 unfinished = image(tag, root).write(Path(work) / "archive.tar")
                 unfinished.rename(archive)
-            for older in sorted(home.glob("*.tar"), key=lambda path: path.stat().st_mtime)[:-4]:
-                older.unlink()
+        for older in _unused(home, "*.tar", archive, 4):
+            older.unlink()
     return archive
 
 
@@ -68,7 +68,7 @@ def image(tag: str, root: Path) -> Image:
 def _key(source: Path, tag: str) -> str:
     digest = hashlib.sha256(f"{tag} {platform.machine()} {sys.version}".encode())
     files = [path for name in SOURCES for path in (source / name).rglob("*") if "__pycache__" not in path.parts]
-    for path in sorted([source / LOCK.name, *filter(Path.is_file, files)]):
+    for path in sorted([source / LOCK, *filter(Path.is_file, files)]):
         digest.update(f"{path.relative_to(source)} {path.stat().st_mode}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -82,10 +82,15 @@ def _installed(home: Path, lock: Path) -> Path:
             target = Path(work) / "packages"
             _run(["-m", "pip", *_PIP, "--require-hashes", "--target", str(target), "--requirement", str(lock)], ROOT)
             target.rename(place)
-        for older in home.glob(f"{lock.stem}-*"):
-            if older != place:
-                shutil.rmtree(older)
+    for older in _unused(home, f"{lock.stem}-*", place, 2):  # this version's and the one's before
+        shutil.rmtree(older)
     return place
+
+
+def _unused(home: Path, pattern: str, used: Path, kept: int) -> list[Path]:
+    """What of a kind has not been used for longest; `used` is being used now."""
+    os.utime(used)
+    return sorted(home.glob(pattern), key=lambda path: path.stat().st_mtime)[:-kept]
 
 
 def _run(arguments: list[str], directory: Path) -> None:

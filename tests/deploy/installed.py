@@ -15,17 +15,19 @@ from typing import Any
 from deploy.helm.schema import CHART
 from e2e.cluster import Cluster
 from e2e.installation import View, until
+from e2e.objects import SHOW_GPUS
 
 RELEASE, NAMESPACE = "gpu-dra-driver", "dra-driver"
 AGENT, WEBHOOK = f"{RELEASE}-agent", f"{RELEASE}-webhook"
 
 
 class Installed(View):
-    """A cluster that the chart is installed on, by its users' commands."""
+    """A cluster that a chart is installed on, by its users' commands; another version is another of these."""
 
-    def __init__(self, cluster: Cluster, helm: Path, image: str) -> None:
+    def __init__(self, cluster: Cluster, helm: Path, image: str, chart: Path = CHART) -> None:
         super().__init__(cluster)
         self._helm = helm
+        self._chart = chart
         self._values = {
             "image": {"repository": image.partition(":")[0], "tag": image.partition(":")[2]},
             "simulation": {"machine": "dgx-h100"},
@@ -48,10 +50,15 @@ class Installed(View):
 
     def install(self, name: str = RELEASE, **values: object) -> str:
         waiting = ("--create-namespace", "--wait", "--timeout", "120s")
-        return self.helm("install", name, str(CHART), *waiting, **values).stdout
+        return self.helm("install", name, str(self._chart), *waiting, **values).stdout
 
     def upgrade(self, **values: object) -> None:
-        self.helm("upgrade", RELEASE, str(CHART), "--wait", "--timeout", "120s", **values)
+        self.helm("upgrade", RELEASE, str(self._chart), "--wait", "--timeout", "120s", **values)
+        self.has_settled()
+
+    def rollback(self, revision: int) -> None:
+        self.helm("rollback", RELEASE, str(revision), "--wait", "--timeout", "120s")
+        self.has_settled()
 
     def agent(self, node: str) -> dict[str, Any]:
         """The agent's pod that is there to stay."""
@@ -75,13 +82,16 @@ class Installed(View):
         until("pods of the old revision to be gone", only_new, 60)
 
     def refused_calls(self) -> list[str]:
-        """What the kubelets count as calls of this driver that failed."""
+        """What the kubelets count as calls of this driver that failed, and what they said of it."""
         metrics = "".join(
             self.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/metrics") for node in self.cluster.nodes
         )
         calls = re.findall(r"^dra_grpc_operations_duration_seconds_count{(.*)} \d+", metrics, re.MULTILINE)
         assert calls, "the kubelets count no calls"
-        return [call for call in calls if 'grpc_status_code="OK"' not in call]
+        # An answer can hold an error for a claim: then the pod has an Event.
+        listed = self.get("/api/v1/events?fieldSelector=reason%3DFailedPrepareDynamicResources") or {"items": []}
+        complaints = [item["message"] for item in listed["items"]]
+        return [*(call for call in calls if 'grpc_status_code="OK"' not in call), *complaints]
 
 
 def pod(name: str, gpus: int = 1, **spec: object) -> dict[str, Any]:
@@ -92,12 +102,13 @@ def pod(name: str, gpus: int = 1, **spec: object) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
+            # Not 0: the API server would forget the pod at once, and its GPU be given to the next while it still runs.
+            "terminationGracePeriodSeconds": 5,
             "containers": [
                 {
                     "name": "c",
                     "image": "e2e/busybox:1",
-                    "command": ["sh", "-c", "nvidia-smi -L && sleep 3600"],
+                    "command": ["sh", "-c", SHOW_GPUS],
                     "resources": {"limits": {"nvidia.com/gpu": gpus}},
                 }
             ],

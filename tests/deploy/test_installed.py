@@ -137,10 +137,8 @@ def test_nobody_notices_an_upgrade_and_a_rollback(installed: Installed) -> None:
     before = installed.agent("node-a")["metadata"]["uid"]
     with traffic.flowing():
         installed.upgrade(settings={"rescan-s": 7})
-        installed.has_settled()
         upgraded = installed.agent("node-a")["metadata"]["uid"]
-        installed.helm("rollback", RELEASE, "1", "--wait", "--timeout", "120s")
-        installed.has_settled()
+        installed.rollback(1)
     assert len({before, upgraded, installed.agent("node-a")["metadata"]["uid"]}) == 3
     assert traffic.started >= 4
     assert traffic.fewest_devices == 16
