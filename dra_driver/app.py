@@ -16,6 +16,7 @@ from typing import Any
 
 from dra_driver import __version__
 from dra_driver.cdi.names import vendor
+from dra_driver.cdi.runtime import RuntimeWatch
 from dra_driver.cdi.store import FileCdiStore
 from dra_driver.controller.publisher import SlicePublisher
 from dra_driver.core.catalog import Catalog
@@ -78,6 +79,7 @@ class Parts:
     servers: KubeletServers
     keeper: Keeper
     labels: LabelKeeper
+    runtime: RuntimeWatch
     probes: HttpServer
 
 
@@ -123,12 +125,13 @@ def build(settings: Settings) -> Parts:
         driver,
         settings.instance or None,
     )
+    node = NodeLookup(api, settings.node_name)
     publisher = SlicePublisher(
         api,
         settings.driver_name,
         settings.node_name,
         desired=catalog.refresh,
-        node_uid=NodeLookup(api, settings.node_name).uid,
+        node_uid=node.uid,
         api_version=versions.version,
         telemetry=metrics,
         interrupt=api.interrupt,
@@ -152,6 +155,7 @@ def build(settings: Settings) -> Parts:
             machine=lambda inventory: _machine(machine.roots, inventory),
             interval_s=settings.rescan_s,
         ),
+        runtime=RuntimeWatch(node.runtime, settings.host_root, events),
         probes=HttpServer(settings.http_address, metrics.render, servers.not_alive, servers.not_ready),
     )
 
@@ -203,3 +207,4 @@ def _start(stack: ExitStack, parts: Parts, settings: Settings) -> None:
     started(parts.keeper.start, parts.keeper.stop)
     started(parts.labels.start, parts.labels.stop)
     started(parts.servers.start, parts.servers.stop)
+    started(parts.runtime.start, parts.runtime.stop)
