@@ -149,7 +149,7 @@ class KindCluster:
         return self._api.request(method, path, body)
 
     def load(self, archive: Path) -> None:
-        for node in self.nodes.values():
+        for node in (self._control_plane, *self.nodes.values()):
             node.load(archive)
 
     @property

@@ -52,6 +52,11 @@ class Installed(View):
         waiting = ("--create-namespace", "--wait", "--timeout", "120s")
         return self.helm("install", name, str(self._chart), *waiting, **values).stdout
 
+    @property
+    def all_gpus(self) -> int:
+        """Eight on each node; kind has one more node than those that pods go to."""
+        return 8 * len(self.cluster.request("GET", "/api/v1/nodes")["items"])
+
     def upgrade(self, **values: object) -> None:
         self.helm("upgrade", RELEASE, str(self._chart), "--wait", "--timeout", "120s", **values)
         self.has_settled()
