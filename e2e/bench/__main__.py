@@ -15,6 +15,7 @@ from dra_driver.model.claim import ClaimRef
 from e2e.bench import claims
 from e2e.bench.agent import Agent, Kubelet
 from e2e.bench.parts import where_the_time_goes
+from e2e.bench.reviews import reviews
 from e2e.by_process import ByProcess
 from e2e.cluster import Cluster, ClusterError, Options, processes
 from e2e.installation import MANIFESTS, View, documents
@@ -199,6 +200,8 @@ def run(cluster: Cluster, arguments: argparse.Namespace) -> None:
         )
         devices = [device["name"] for device in installation.devices(NODE)]
         bench.calls(devices)
+        for row in reviews(cluster):
+            bench.row(*row)
         if arguments.endurance:
             bench.endurance(devices, arguments.endurance)
         if arguments.idle:

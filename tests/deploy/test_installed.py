@@ -88,14 +88,16 @@ def _python(installed: Installed, name: str, program: str) -> str:
 
 def test_a_token_of_an_agent_is_of_no_use_against_another_node(installed: Installed) -> None:
     token = installed.cluster.service_account_token(NAMESPACE, AGENT, "node-a")
+    # With `--token` alone kubectl would still show the certificate that an administrator of kind has, which goes first.
+    stolen = str(installed.cluster.write_kubeconfig(installed.cluster.directory / "stolen", token))
     theirs, own = (installed.slices(node)[0]["metadata"]["name"] for node in ("node-b", "node-a"))
     with pytest.raises(Exception, match=r"the agent of node node-a writes only ResourceSlices"):
-        installed.kubectl("delete", "resourceslice", theirs, "--token", token)
-    installed.kubectl("delete", "resourceslice", own, "--wait=false", "--token", token)
+        installed.kubectl("delete", "resourceslice", theirs, "--kubeconfig", stolen)
+    installed.kubectl("delete", "resourceslice", own, "--wait=false", "--kubeconfig", stolen)
     until("the agent to publish again", lambda: len(installed.devices("node-a")) == 8, 30)
     for forbidden in (("get", "secrets", "-A"), ("delete", "pods", "--all"), ("get", "daemonsets", "-A")):
         with pytest.raises(Exception, match="Forbidden"):
-            installed.kubectl(*forbidden, "--token", token)
+            installed.kubectl(*forbidden, "--kubeconfig", stolen)
 
 
 def test_wrong_configuration_is_refused_by_the_webhook(installed: Installed) -> None:
