@@ -77,14 +77,17 @@ class Serving:
         if self._watcher is not None:
             self._watcher.join()
         errors: list[DriverError] = []
-        self._withdraw(self.names.registration_socket, errors)
         deadline = time.monotonic() + drain_s
-        ended: list[Callable[[float | None], bool]] = [endpoint.drain(drain_s) for endpoint in self._endpoints]
+        # First of all: the kubelet hangs up within a second of the end of the registration socket, and a call that it has
+        # hung up on is a failed one. New calls go to a successor as soon as that is registered.
+        self._calls.wait(deadline)
+        self._withdraw(self.names.registration_socket, errors)
+        left = max(0.0, deadline - time.monotonic())
+        ended: list[Callable[[float | None], bool]] = [endpoint.drain(left) for endpoint in self._endpoints]
         for wait in ended:
             # gRPC needs a moment to break the connections once the grace is over.
             wait(max(0.0, deadline - time.monotonic()) + 1.0)
-        # A call whose caller has gone (the kubelet hangs up when the registration socket vanishes) has ended for gRPC, and
-        # yet its claim is being worked on.
+        # A call whose caller has gone has ended for gRPC, and yet its claim is being worked on.
         self._calls.wait(deadline)
         self._withdraw(self.names.dra_socket, errors)
         self._calls.stop()

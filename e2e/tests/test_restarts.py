@@ -28,6 +28,20 @@ def test_an_agent_killed_while_pods_run_comes_back_and_loses_nothing(space: Spac
 
 
 @pytest.mark.usefixtures("agent_again")
+def test_a_call_that_runs_when_the_agent_is_stopped_is_answered(space: Space) -> None:
+    machine = space.on.machine("node-b")
+    machine.delay_call("nvmlDeviceGetUUID", 2.5)
+    try:
+        space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
+        until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.02)
+        assert space.on.agents["node-b"].stop() == 0
+    finally:
+        machine.heal()
+    space.running("pod")  # without any agent
+    assert space.warnings("pod") == ""
+
+
+@pytest.mark.usefixtures("agent_again")
 def test_a_pod_made_while_no_agent_runs_waits_for_it(space: Space) -> None:
     assert space.on.agents["node-b"].stop() == 0
     space.apply(template("gpu", request("gpu", A100)), pod("early", templates=["gpu"]))

@@ -16,7 +16,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from api.proto.pb import dra_v1_pb2_grpc
 from dra_driver.kubelet import sockets
 from dra_driver.kubelet.names import socket_names
 from dra_driver.kubelet.servers import KubeletServers
@@ -103,9 +102,10 @@ def test_stopping_leaves_no_socket(serve: Serve, node: Node) -> None:
     assert servers.not_ready() == ["the kubelet servers have not been started"]
 
 
-def test_stopping_lets_running_calls_end_and_the_registration_goes_first(
+def test_stopping_lets_the_calls_of_the_kubelet_end_before_it_hangs_up(
     serve: Serve, node: Node, service: Service
 ) -> None:
+    """It closes the connection, and running calls with it, when the registration socket goes."""
     began, let_go = threading.Event(), threading.Event()
 
     def slow(ref: ClaimRef) -> list:
@@ -115,24 +115,21 @@ def test_stopping_lets_running_calls_end_and_the_registration_goes_first(
 
     service.acts["a"] = slow
     servers = serve(drain_s=10.0)
-    path = node.plugins / DRIVER / "dra.sock"
     kubelet = FakeKubelet(node.registry)
     with running(kubelet):
         plugin = kubelet.plugin(DRIVER)
-        # A connection of its own: the kubelet may close the one that it registered when the socket goes.
-        with grpc.insecure_channel(f"unix:{path}") as channel:
-            request = plugin.wire.NodePrepareResourcesRequest(claims=[plugin.wire.Claim(uid="uid-a", name="a")])
-            call = dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=20)
-            assert began.wait(10)
-            stopping = threading.Thread(target=servers.stop)
-            stopping.start()
-            eventually(lambda: files(node.registry) == [])
-            assert path.exists()
-            eventually(lambda: not kubelet.plugins)
-            let_go.set()
-            assert len(call.result().claims["uid-a"].devices) == 1
-            stopping.join(10)
-    assert not path.exists()
+        request = plugin.wire.NodePrepareResourcesRequest(claims=[plugin.wire.Claim(uid="uid-a", name="a")])
+        call = plugin.stub.NodePrepareResources.future(request, timeout=20)
+        assert began.wait(10)
+        stopping = threading.Thread(target=servers.stop)
+        stopping.start()
+        stopping.join(0.3)  # the stand-in looks every 10 ms, the kubelet every second
+        let_go.set()
+        assert len(call.result().claims["uid-a"].devices) == 1
+        stopping.join(10)
+        eventually(lambda: not kubelet.plugins)
+    assert files(node.registry) == []
+    assert files(node.plugins / DRIVER) == ["sockets.lock"]
 
 
 def test_a_call_that_does_not_end_cannot_hold_up_the_stop(
