@@ -31,28 +31,12 @@ def container(tmp_path: Path):
             (root / "dev" / node).parent.mkdir(parents=True, exist_ok=True)
             (root / "dev" / node).touch()
 
-        def enter() -> None:
-            os.chroot(root)
-            os.chdir("/")
-
         def run(*words: str) -> tuple[int, str]:
-            if program is None and IN_CONTAINER:
-                done = subprocess.run(
-                    ["/usr/bin/nvidia-smi", *words],
-                    preexec_fn=enter,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
-            else:
-                environment = {**os.environ, "NVIDIA_SIM_ROOT": str(root)}
-                done = subprocess.run(
-                    [root / "usr/bin/nvidia-smi", *words],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+            inside = program is None and IN_CONTAINER
+            # The program chroot, because Python that runs between fork and exec may meet the locks of other threads.
+            command = ["chroot", root, "/usr/bin/nvidia-smi"] if inside else [root / "usr/bin/nvidia-smi"]
+            environment = os.environ if inside else {**os.environ, "NVIDIA_SIM_ROOT": str(root)}
+            done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False)
             return done.returncode, done.stdout
 
         return run
