@@ -59,6 +59,7 @@ class ClaimCalls:
         self._taken = 0  # how many of both, ever
         self._at_work = 0  # threads that take them
         self._running: dict[object, str] = {}
+        self._open = 0
         self._stopped = False
 
     def each(
@@ -93,10 +94,22 @@ class ClaimCalls:
         with self._lock:
             return sorted(self._running.values())
 
-    def wait(self, until: float) -> bool:
-        """Until nothing is being done, at most until this monotonic time; True when it is so."""
+    def opened(self, when_over: Callable[[Callable[[], None]], bool]) -> None:
+        """A call has come. `when_over` takes what to do when its answer has gone out, or False when nobody waits for one."""
         with self._lock:
-            return self._ended.wait_for(lambda: not self._busy, max(0.0, until - time.monotonic()))
+            self._open += 1
+        if not when_over(self._closed):
+            self._closed()
+
+    def _closed(self) -> None:
+        with self._lock:
+            self._open -= 1
+            self._ended.notify_all()
+
+    def wait(self, until: float) -> bool:
+        """Until nothing is being done and all answers have gone out, at most until this monotonic time; True when it is so."""
+        with self._lock:
+            return self._ended.wait_for(lambda: not self._busy and not self._open, max(0.0, until - time.monotonic()))
 
     def stop(self) -> None:
         """Takes no more claims; those that have not begun are answered as failed. Does not wait for running ones."""

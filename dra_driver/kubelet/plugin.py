@@ -30,6 +30,7 @@ class DRAPlugin:
         self._has_share_ids = "share_id" in self._wire.Device.DESCRIPTOR.fields_by_name
 
     def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
+        self._calls.opened(context.add_callback)
         refs = _refs(request.claims)
         response = self._wire.NodePrepareResourcesResponse()
         answers = self._calls.each("prepare", self._service.prepare_each, refs, _budget_s(context))
@@ -43,6 +44,7 @@ class DRAPlugin:
         return response
 
     def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
+        self._calls.opened(context.add_callback)
         refs = _refs(request.claims)
         response = self._wire.NodeUnprepareResourcesResponse()
         answers = self._calls.each("unprepare", self._unprepare_each, refs, _budget_s(context))
