@@ -58,7 +58,7 @@ class ClaimCalls:
         self._begun: deque[_Begun] = deque()  # claims that wait for a thread
         self._taken = 0  # how many of both, ever
         self._at_work = 0  # threads that take them
-        self._running: dict[object, str] = {}
+        self._running: dict[object, tuple[str, Sequence[ClaimRef]]] = {}
         self._open = 0
         self._stopped = False
 
@@ -92,7 +92,7 @@ class ClaimCalls:
     def running(self) -> list[str]:
         """What is being done now, for people, sorted."""
         with self._lock:
-            return sorted(self._running.values())
+            return sorted(f"{verb} {', '.join(map(str, refs))}" for verb, refs in self._running.values())
 
     def opened(self, when_over: Callable[[Callable[[], None]], bool]) -> None:
         """A call has come. `when_over` takes what to do when its answer has gone out, or False when nobody waits for one."""
@@ -150,7 +150,7 @@ class ClaimCalls:
 
     def _begin(self, call: _Call[T]) -> list[tuple[ClaimRef, Callable[[], T]]]:
         with self._lock:
-            self._running[call] = f"{call.verb} {', '.join(map(str, call.refs))}"
+            self._running[call] = call.verb, call.refs
         try:
             return list(zip(call.refs, call.begin(call.refs), strict=True))
         except Exception as error:  # noqa: BLE001 - raised again for each claim, and answered there
@@ -165,7 +165,7 @@ class ClaimCalls:
             return Failed(f"{verb} {ref}: the driver is stopping; the kubelet asks again")
         token = object()
         with self._lock:
-            self._running[token] = f"{verb} {ref}"
+            self._running[token] = verb, (ref,)
         try:
             return Done(act())
         except DriverError as error:
@@ -191,25 +191,26 @@ class _Call(Generic[T]):
         self.begin = begin
         self.refs = refs
         self._answers: dict[ClaimRef, Done[T] | Failed] = {}
-        self._all_done = threading.Condition()
+        self._lock = threading.Lock()
+        self._all_done = threading.Lock()  # free once they are; a Condition, which every call would pay, costs more
+        self._all_done.acquire()
 
     @property
     def done(self) -> bool:
         return len(self._answers) == len(self.refs)
 
     def answer(self, ref: ClaimRef, answer: Done[T] | Failed) -> None:
-        with self._all_done:
+        with self._lock:
             self._answers[ref] = answer
             if self.done:
-                self._all_done.notify_all()
+                self._all_done.release()
 
     def wait(self, seconds: float) -> None:
-        """For the last answer, at most so long."""
-        with self._all_done:
-            self._all_done.wait_for(lambda: self.done, seconds)
+        """For the last answer, at most so long. By one thread, until it is there."""
+        self._all_done.acquire(timeout=seconds)
 
     def answers(self) -> dict[ClaimRef, Done[T] | Failed]:
-        with self._all_done:
+        with self._lock:
             return dict(self._answers)
 
 
