@@ -175,8 +175,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         help="refuse wrong configuration when it is created",
         description="The admission webhook: answers the API server's reviews (POST /validate, AdmissionReview v1) of "
         "ResourceClaims, ResourceClaimTemplates and DeviceClasses, and refuses wrong configuration for this driver with "
-        "the sentences of `dra-driver validate`, warnings among them. Certificates are given as files, or made and renewed in a Secret. Runs "
-        "until SIGTERM; settings as of `dra-driver agent`.",
+        "the sentences of `dra-driver validate`, warnings among them. Certificates are given as files, or made and "
+        "renewed in a Secret. Runs until SIGTERM; settings as of `dra-driver agent`.",
         allow_abbrev=False,
     )
     _settings(webhook, WEBHOOK_TABLE)

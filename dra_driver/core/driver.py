@@ -1,7 +1,8 @@
 """Prepare and unprepare: the one way up, and the call of the one way down (`undo`).
 
-Decides by the record, under the locks of the claim's devices; `preparation` does it. No state is kept in memory: the ledger's files are the truth, so a kill at any instruction loses nothing, and two instances of the agent
-(an upgrade) see each other's work. Device locks are held for one claim's devices only.
+Decides by the record, under the locks of the claim's devices; `preparation` does it. No state is kept in memory: the ledger's
+files are the truth, so a kill at any instruction loses nothing, and two instances of the agent (an upgrade) see each other's
+work. Device locks are held for one claim's devices only.
 """
 
 from __future__ import annotations

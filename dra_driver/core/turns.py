@@ -40,8 +40,8 @@ class Turns:
 
 
 class Interpreter:
-    """Python runs one thread at a time: taking turns saves the fights for it (eight claims at once on two cores: 17 ms as
-    they come, 12 ms in turns). It is no lock: nobody waits longer than `patience_s`, and who takes longer is slow for
+    """Python runs one thread at a time: taking turns saves the fights for it (calls at once mostly share a thread by
+    themselves; where they do not, turns save a tenth). It is no lock: nobody waits longer than `patience_s`, and who takes longer is slow for
     reasons of its own, so the others go on without regard to it."""
 
     def __init__(self, patience_s: float = 0.02) -> None:

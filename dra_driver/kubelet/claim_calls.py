@@ -59,7 +59,7 @@ class ClaimCalls:
         self._taken = 0  # how many of both, ever
         self._at_work = 0  # threads that take them
         self._running: dict[object, tuple[str, Sequence[ClaimRef]]] = {}
-        self._open = 0
+        self._open = 0  # calls whose answers have not gone out
         self._stopped = False
 
     def each(
