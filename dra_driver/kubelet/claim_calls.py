@@ -3,11 +3,13 @@ happens.
 
 A claim takes a millisecond, and Python runs one thread at a time: so one thread does them one after another, also those of
 other calls, and as soon as a claim keeps it for longer than that, another thread goes on with the rest. Threads that fight
-for the interpreter change at every file: eight calls at once, each in its own thread, take half as long again.
+for the interpreter change at every file: eight calls at once, each in its own thread, take half as long again. The calls
+themselves wait in an event loop, and take no thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -46,8 +48,8 @@ class Failed:
 
 
 class ClaimCalls:
-    """`workers` bounds how many claims are worked on at once beside those in the threads of their calls; threads are made
-    on demand. `log_place` completes "the traceback is in ..." for the reader of a pod event."""
+    """`workers` bounds how many claims are worked on at once; threads are made on demand. `log_place` completes "the
+    traceback is in ..." for the reader of a pod event."""
 
     def __init__(self, workers: int, log_place: str) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="claim")
@@ -58,32 +60,32 @@ class ClaimCalls:
         self._begun: deque[_Begun] = deque()  # claims that wait for a thread
         self._taken = 0  # how many of both, ever
         self._at_work = 0  # threads that take them
+        self._looks = False  # whether a look at them is due
         self._running: dict[object, tuple[str, Sequence[ClaimRef]]] = {}
         self._open = 0  # calls whose answers have not gone out
         self._stopped = False
 
-    def each(
+    async def each(
         self, verb: str, begin: Begin[T], refs: Sequence[ClaimRef], budget_s: float
     ) -> dict[ClaimRef, Done[T] | Failed]:
-        """Begins with the claims and finishes each, one entry for each. Never raises.
+        """Begins with the claims and finishes each, one entry for each. Raises nothing of its own.
 
         They are waited for at most `budget_s` seconds; those that need longer go on, and are answered when the kubelet asks
-        again. A single claim while there are no others is done in the calling thread, and takes as long as it takes.
+        again. The calls of a `ClaimCalls` are all made in one event loop.
         """
-        call = _Call(verb, begin, refs)
-        if len(refs) == 1 and not self._busy:
-            for ref, act in self._begin(call):
-                call.answer(ref, self._one(verb, ref, act))
-            return call.answers()
-        until = time.monotonic() + budget_s
+        if not refs:
+            return {}
+        loop = asyncio.get_running_loop()
+        call = _Call(verb, begin, refs, loop)
         with self._lock:
             self._new.append(call)
         self._work(only_if=lambda: not self._at_work)
-        while (left := until - time.monotonic()) > 0 and not call.done:
-            taken = self._taken
-            call.wait(min(left, PATIENCE_S))
-            if not call.done:
-                self._work(only_if=lambda: self._taken == taken)  # noqa: B023 - called at once
+        self._look_later(loop)
+        too_late = loop.call_later(budget_s, call.tell)
+        try:
+            await call.told
+        finally:
+            too_late.cancel()
         answers = call.answers()
         late = f"not finished after {budget_s:.0f} s; it goes on, and the kubelet asks again"
         return {ref: answers.get(ref) or Failed(f"{verb} {ref}: {late}") for ref in refs}
@@ -94,14 +96,13 @@ class ClaimCalls:
         with self._lock:
             return sorted(f"{verb} {', '.join(map(str, refs))}" for verb, refs in self._running.values())
 
-    def opened(self, when_over: Callable[[Callable[[], None]], bool]) -> None:
-        """A call has come. `when_over` takes what to do when its answer has gone out, or False when nobody waits for one."""
+    def opened(self) -> None:
+        """A call has come."""
         with self._lock:
             self._open += 1
-        if not when_over(self._closed):
-            self._closed()
 
-    def _closed(self) -> None:
+    def closed(self) -> None:
+        """The answer of a call has gone out, or nobody waits for it any more."""
         with self._lock:
             self._open -= 1
             self._ended.notify_all()
@@ -130,6 +131,18 @@ class ClaimCalls:
             self._pool.submit(self._take_all)
         except RuntimeError:  # stopped: there is nothing to do but to say so
             self._take_all()
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """With another thread, should all that take claims be kept by one until then."""
+        if not self._looks:
+            self._looks = True
+            loop.call_later(PATIENCE_S, self._look, loop, self._taken)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, taken: int) -> None:
+        self._looks = False
+        self._work(only_if=lambda: self._taken == taken)
+        if self._new or self._begun:
+            self._look_later(loop)
 
     def _take_all(self) -> None:
         """Begins with a call before it finishes a claim: the API server works on them meanwhile."""
@@ -186,28 +199,27 @@ class ClaimCalls:
 class _Call(Generic[T]):
     """One call and its answers so far."""
 
-    def __init__(self, verb: str, begin: Begin[T], refs: Sequence[ClaimRef]) -> None:
+    def __init__(self, verb: str, begin: Begin[T], refs: Sequence[ClaimRef], loop: asyncio.AbstractEventLoop) -> None:
         self.verb = verb
         self.begin = begin
         self.refs = refs
+        self.told: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
         self._answers: dict[ClaimRef, Done[T] | Failed] = {}
         self._lock = threading.Lock()
-        self._all_done = threading.Lock()  # free once they are; a Condition, which every call would pay, costs more
-        self._all_done.acquire()
-
-    @property
-    def done(self) -> bool:
-        return len(self._answers) == len(self.refs)
 
     def answer(self, ref: ClaimRef, answer: Done[T] | Failed) -> None:
+        """In whatever thread."""
         with self._lock:
             self._answers[ref] = answer
-            if self.done:
-                self._all_done.release()
+            last = len(self._answers) == len(self.refs)
+        if last:
+            self._loop.call_soon_threadsafe(self.tell)
 
-    def wait(self, seconds: float) -> None:
-        """For the last answer, at most so long. By one thread, until it is there."""
-        self._all_done.acquire(timeout=seconds)
+    def tell(self) -> None:
+        """In the loop: nobody waits any longer."""
+        if not self.told.done():
+            self.told.set_result(None)
 
     def answers(self) -> dict[ClaimRef, Done[T] | Failed]:
         with self._lock:

@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 
 import grpc
 
-from dra_driver.kubelet import sockets
+from dra_driver.kubelet import event_loop, sockets
 from dra_driver.kubelet.names import unpublished
 from dra_driver.model.errors import TellUser
 
 
 class Endpoint:
-    """`build` makes a server with its services, not yet started. `paths` are published in this order: the first one
+    """`build` makes a server with its services, not yet started, in gRPC's loop. `paths` are published in this order: the first one
     answers before the second one can be seen. Used by one thread at a time, with the sockets' lock held."""
 
-    def __init__(self, paths: Sequence[Path], build: Callable[[], grpc.Server]) -> None:
+    def __init__(self, paths: Sequence[Path], build: Callable[[], grpc.aio.Server]) -> None:
         self._paths = tuple(paths)
         self._build = build
-        self._server: grpc.Server | None = None
+        self._server: grpc.aio.Server | None = None
         self._ours: dict[Path, sockets.Identity] = {}
 
     def open(self) -> None:
@@ -35,11 +37,11 @@ class Endpoint:
         for path in self._paths:
             sockets.require_free(path)
         hidden = {path: unpublished(path) for path in self._paths}
-        server = self._build()
+        server = event_loop.run(self._built).result()
         try:
             for path, name in hidden.items():
                 _bind(server, path, name)
-            server.start()
+            event_loop.run(server.start).result()
             for path, name in hidden.items():
                 found = sockets.identity(name)
                 os.rename(name, path)
@@ -48,7 +50,7 @@ class Endpoint:
         except (OSError, RuntimeError, TellUser) as error:
             for path in self._paths:
                 self.withdraw(path)
-            server.stop(None).wait()
+            event_loop.run(partial(server.stop, None)).result()
             for name in hidden.values():  # a server that never started leaves them to the garbage collector
                 name.unlink(missing_ok=True)
             if isinstance(error, TellUser):
@@ -74,10 +76,14 @@ class Endpoint:
         the function returned does (seconds or None), and says whether the server has ended."""
         if self._server is None:
             return lambda _timeout: True
-        return self._server.stop(grace_s).wait
+        stopped = event_loop.run(partial(self._server.stop, grace_s))
+        return lambda timeout_s: bool(wait([stopped], timeout_s).done)
+
+    async def _built(self) -> grpc.aio.Server:
+        return self._build()
 
 
-def _bind(server: grpc.Server, path: Path, name: Path) -> None:
+def _bind(server: grpc.aio.Server, path: Path, name: Path) -> None:
     try:
         server.add_insecure_port(f"unix:{name}")
     except RuntimeError as error:  # gRPC keeps the reason to itself (its own log has it): ask the kernel

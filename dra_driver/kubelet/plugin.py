@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import grpc
 
 from api.proto.pb import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
-from dra_driver.kubelet.claim_calls import LONGEST_WAIT_S, ClaimCalls, Failed
+from dra_driver.kubelet.claim_calls import LONGEST_WAIT_S, Begin, ClaimCalls, Done, Failed
 from dra_driver.model.claim import ClaimRef
 from dra_driver.model.device import PreparedDevice
 from dra_driver.ports import NodeService
+
+T = TypeVar("T")
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class DRAPlugin:
@@ -29,11 +32,9 @@ class DRAPlugin:
         self._calls = calls
         self._has_share_ids = "share_id" in self._wire.Device.DESCRIPTOR.fields_by_name
 
-    def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
-        self._calls.opened(context.add_callback)
-        refs = _refs(request.claims)
+    async def NodePrepareResources(self, request: Any, context: Context) -> Any:  # noqa: N802 (wire)
+        answers = await self._each("prepare", self._service.prepare_each, request, context)
         response = self._wire.NodePrepareResourcesResponse()
-        answers = self._calls.each("prepare", self._service.prepare_each, refs, _budget_s(context))
         for ref, answer in answers.items():
             # Touching the key makes the entry: one without devices must be in the answer, too.
             entry = response.claims[ref.uid]
@@ -43,16 +44,25 @@ class DRAPlugin:
                 entry.devices.extend(self._device(device) for device in answer.value)
         return response
 
-    def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 (wire)
-        self._calls.opened(context.add_callback)
-        refs = _refs(request.claims)
+    async def NodeUnprepareResources(self, request: Any, context: Context) -> Any:  # noqa: N802 (wire)
+        answers = await self._each("unprepare", self._unprepare_each, request, context)
         response = self._wire.NodeUnprepareResourcesResponse()
-        answers = self._calls.each("unprepare", self._unprepare_each, refs, _budget_s(context))
         for ref, answer in answers.items():
             entry = response.claims[ref.uid]
             if isinstance(answer, Failed):
                 entry.error = answer.error
         return response
+
+    async def _each(
+        self, verb: str, begin: Begin[T], request: Any, context: Context
+    ) -> Mapping[ClaimRef, Done[T] | Failed]:
+        self._calls.opened()
+        # The stubs take a callback for an instance of a class of theirs.
+        context.add_done_callback(self._closed)  # type: ignore[arg-type]
+        return await self._calls.each(verb, begin, _refs(request.claims), _budget_s(context))
+
+    def _closed(self, _context: Context) -> None:
+        self._calls.closed()
 
     def _unprepare_each(self, refs: Sequence[ClaimRef]) -> Sequence[Callable[[], None]]:
         return [partial(self._service.unprepare, ref) for ref in refs]
@@ -69,34 +79,10 @@ class DRAPlugin:
         return message
 
 
-def add_plugins(server: grpc.Server, service: NodeService, calls: ClaimCalls, threads: ThreadPoolExecutor) -> None:
-    """Serves both versions on `server`, their calls in `threads` instead of the server's own."""
-    versions: Sequence[tuple[ModuleType, Any]] = (
-        (dra_v1_pb2, dra_v1_pb2_grpc.add_DRAPluginServicer_to_server),
-        (dra_v1beta1_pb2, dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server),
-    )
-    for wire, add_to_server in versions:
-        plugin = DRAPlugin(wire, service, calls)
-        servicer = SimpleNamespace(
-            NodePrepareResources=_InThreads(plugin.NodePrepareResources, threads),
-            NodeUnprepareResources=_InThreads(plugin.NodeUnprepareResources, threads),
-        )
-        add_to_server(servicer, server)
-
-
-class _InThreads:
-    """Keeps claims that take long (or hang) from taking the threads of the registration service, on the same server.
-
-    grpcio looks for the attribute `experimental_thread_pool` on the behaviour of a method. Without it the calls would run in
-    the server's own threads, and the test that GetInfo answers while all claims hang would fail.
-    """
-
-    def __init__(self, behaviour: Callable[[Any, grpc.ServicerContext], Any], threads: ThreadPoolExecutor) -> None:
-        self._behaviour = behaviour
-        self.experimental_thread_pool = threads
-
-    def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return self._behaviour(request, context)
+def add_plugins(server: grpc.aio.Server, service: NodeService, calls: ClaimCalls) -> None:
+    """Serves both versions on `server`."""
+    dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(DRAPlugin(dra_v1_pb2, service, calls), server)
+    dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(DRAPlugin(dra_v1beta1_pb2, service, calls), server)
 
 
 def _refs(claims: Iterable[Any]) -> Sequence[ClaimRef]:
@@ -105,7 +91,7 @@ def _refs(claims: Iterable[Any]) -> Sequence[ClaimRef]:
     return tuple(by_uid.values())
 
 
-def _budget_s(context: grpc.ServicerContext) -> float:
+def _budget_s(context: Context) -> float:
     remaining: float | None = context.time_remaining()
-    # With the kubelet's 45 s this is 40 s. Time that the call waited for a thread is gone already.
+    # With the kubelet's 45 s this is 40 s. What it has taken until here is gone already.
     return LONGEST_WAIT_S if remaining is None else max(0.0, min(LONGEST_WAIT_S, remaining * 0.9))

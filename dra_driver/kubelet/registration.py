@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -44,7 +45,7 @@ class Registration:
         """The registration socket was lost, so what the kubelet said holds no longer."""
         self._verdict = None
 
-    def GetInfo(self, request: wire.InfoRequest, context: grpc.ServicerContext) -> wire.PluginInfo:  # noqa: ARG002, N802 (wire)
+    async def GetInfo(self, request: wire.InfoRequest, context: grpc.aio.ServicerContext[Any, Any]) -> wire.PluginInfo:  # noqa: ARG002, N802 (wire)
         logger.debug("the kubelet asks who listens on the registration socket")
         return wire.PluginInfo(
             type=PLUGIN_TYPE,
@@ -53,10 +54,10 @@ class Registration:
             supported_versions=self._supported_versions,
         )
 
-    def NotifyRegistrationStatus(  # noqa: N802 (wire)
+    async def NotifyRegistrationStatus(  # noqa: N802 (wire)
         self,
         request: wire.RegistrationStatus,
-        context: grpc.ServicerContext,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002
     ) -> wire.RegistrationStatusResponse:
         self._verdict = Verdict(request.plugin_registered, request.error)
         if request.plugin_registered:

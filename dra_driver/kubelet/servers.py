@@ -12,8 +12,8 @@ from dra_driver.ports import NodeService
 
 class KubeletServers:
     """`plugins_dir` and `registry_dir` are the kubelet's directories, as the kubelet sees them: the DRA socket's path is
-    told to it. `instance` (the pod UID) lets several instances overlap in a rolling update. `workers` bounds the calls
-    served at once, and the claims of calls with several claims. `drain_s` is how long `stop` lets running calls end."""
+    told to it. `instance` (the pod UID) lets several instances overlap in a rolling update. `workers` bounds the
+    claims worked on at once. `drain_s` is how long `stop` lets running calls end."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """What exists while the kubelet is served.
 
-One gRPC server answers on both sockets, because each server costs a thread that wakes five to ten times a second. Sockets
-that vanish (the kubelet's directories wiped or made anew) are noticed by looking at two inodes every few seconds:
-20 microseconds each time, where inotify would need ctypes, a thread all the same, and a second mechanism for a
-directory that is itself deleted.
+One gRPC server answers on both sockets. Sockets that vanish (the kubelet's directories wiped or made anew) are noticed by
+looking at two inodes every few seconds: 20 microseconds each time, where inotify would need ctypes, a thread all the same,
+and a second mechanism for a directory that is itself deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,7 +37,7 @@ _OPTIONS = (
 
 
 class Serving:
-    """One gRPC server on both sockets, the threads behind it, and a watch over the socket files.
+    """One gRPC server on both sockets, the claims of its calls, and a watch over the socket files.
 
     `registration` remembers what the kubelet said; `trouble` is why a lost socket could not be made again, else empty.
     """
@@ -50,7 +48,6 @@ class Serving:
         self.trouble = ""
         self._service = service
         self._calls = ClaimCalls(workers, log_place)
-        self._call_threads = ThreadPoolExecutor(workers, thread_name_prefix="dra-call")
         self._endpoints: list[Endpoint] = []
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -91,7 +88,6 @@ class Serving:
         self._calls.wait(deadline)
         self._withdraw(self.names.dra_socket, errors)
         self._calls.stop()
-        self._call_threads.shutdown(wait=False, cancel_futures=True)
         cut_off = self._calls.running
         for what in cut_off:
             logger.warning(
@@ -108,11 +104,10 @@ class Serving:
             reasons.append(f"calling ourselves on {path}: {why}")
         return reasons
 
-    def _server(self) -> grpc.Server:
-        # Two threads for registration, made on demand like the others.
-        server = grpc.server(ThreadPoolExecutor(2, thread_name_prefix="registration"), options=_OPTIONS)
+    def _server(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=_OPTIONS)
         registration_grpc.add_RegistrationServicer_to_server(self.registration, server)
-        add_plugins(server, self._service, self._calls, self._call_threads)
+        add_plugins(server, self._service, self._calls)
         return server
 
     def _restore(self, drain_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -103,13 +104,6 @@ def test_a_call_without_claims_is_answered(serve: Serve, kubelet: FakeKubelet) -
     assert kubelet.unprepare(DRIVER, []) == {}
 
 
-def test_one_claim_stays_in_the_thread_that_took_the_call(serve: Serve, kubelet: FakeKubelet, service: Service) -> None:
-    serve()
-    kubelet.prepare(DRIVER, [claim("a")])
-    [(_, _, thread)] = service.calls
-    assert thread.startswith("dra-call")
-
-
 def test_a_claim_named_twice_is_prepared_once(serve: Serve, kubelet: FakeKubelet, service: Service) -> None:
     serve()
     kubelet.prepare(DRIVER, [claim("a"), claim("a")])
@@ -196,8 +190,7 @@ def test_calls_at_once_share_a_thread_and_a_slow_one_keeps_none_waiting(
     let_go.set()
     assert len(slow.result().claims["uid-first"].devices) == 1
     threads = {ref.name: thread for _, ref, thread in service.calls}
-    assert threads["first"].startswith("dra-call")
-    assert {threads[f"c{n}"].split("_")[0] for n in range(8)} == {"claim"}
+    assert threads["first"] not in {threads[f"c{n}"] for n in range(8)}
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
@@ -209,7 +202,7 @@ def test_a_call_that_cannot_begin_is_answered_for_each_of_its_claims(names: list
     calls = ClaimCalls(2, "the log")
     claims = [dra_v1_pb2.Claim(uid=f"uid-{name}", namespace="default", name=name) for name in names]
     request = dra_v1_pb2.NodePrepareResourcesRequest(claims=claims)
-    answers = DRAPlugin(dra_v1_pb2, Broken(), calls).NodePrepareResources(request, Caller(10.0)).claims
+    answers = asyncio.run(DRAPlugin(dra_v1_pb2, Broken(), calls).NodePrepareResources(request, Caller(10.0))).claims
     assert len(answers) == len(names)
     assert all("bug in the driver (ZeroDivisionError" in answer.error for answer in answers.values())
     assert calls.wait(0)
@@ -226,9 +219,9 @@ class Caller:
     def time_remaining(self) -> float:
         return self._remaining_s
 
-    def add_callback(self, callback: object) -> bool:
+    def add_done_callback(self, callback: Callable[[object], None]) -> None:
         """Nobody is there to send the answer to."""
-        return False
+        callback(self)
 
 
 @pytest.mark.parametrize("wire", [dra_v1_pb2, dra_v1beta1_pb2], ids=["v1", "v1beta1"])
@@ -240,7 +233,7 @@ def test_claims_that_are_done_are_answered_before_the_deadline_beside_one_that_h
     claims = [wire.Claim(uid=f"uid-{name}", namespace="default", name=name) for name in ("quick", "slow")]
     request = wire.NodePrepareResourcesRequest(claims=claims)
     try:
-        answers = DRAPlugin(wire, service, calls).NodePrepareResources(request, Caller(2.0)).claims
+        answers = asyncio.run(DRAPlugin(wire, service, calls).NodePrepareResources(request, Caller(2.0))).claims
         assert calls.running == ["prepare claim default/slow (UID uid-slow)"]
     finally:
         let_go.set()
