@@ -161,6 +161,9 @@ class Cluster(Protocol):
     def start(self, part: Part) -> None:
         """Start a stopped part again; returns when it serves."""
 
+    def restart(self, part: Part, *flags: str) -> None:
+        """Stop one part and start it again, this once with these flags beside its own."""
+
     def token(self, identity: str) -> str:
         """Bearer token of `admin` or of one of the cluster's own components."""
 

@@ -102,9 +102,16 @@ class RunningCluster:
         )
 
     def start(self, part: Part) -> None:
+        self._start(part)
+
+    def restart(self, part: Part, *flags: str) -> None:
+        self.stop(part)
+        self._start(part, *flags)
+
+    def _start(self, part: Part, *flags: str) -> None:
         options, directory = self._options, self._machine.directory
         argv = control_plane.argv(part, options, self._programs, directory, self._pki, self._addresses)
-        daemon = self._machine.start_daemon(part, argv)
+        daemon = self._machine.start_daemon(part, [*argv, *flags])
 
         def serves() -> bool:
             if not daemon.alive:

@@ -134,6 +134,14 @@ class KindCluster:
         self._on_control_plane(f"mv /kind/{name}.yaml /etc/kubernetes/manifests/{name}.yaml", part)
         self._wait(f"{part} to serve", lambda: self._serves(part), READY_SECONDS)
 
+    def restart(self, part: Part, *flags: str) -> None:
+        if flags:
+            raise Unsupported(
+                f"giving {part} {' '.join(flags)} on kind: its manifest says what it gets; use the cluster of processes"
+            )
+        self.stop(part)
+        self.start(part)
+
     def token(self, identity: str) -> str:
         if identity != "admin":
             raise ClusterError(f"giving the token of {identity}: kind's components have certificates, not tokens")

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_driver.kube.client import KubeApi
+from dra_driver.kube.errors import TooManyRequests
+from dra_driver.model.claim import ClaimRef
+from e2e.bench.agent import Kubelet
 from e2e.cluster import ClusterError
 from e2e.installation import stays, until
 from e2e.objects import A100
-from e2e.tests.by_hand import allocated, kubelet_of
+from e2e.tests.by_hand import allocated, kubelet_of, refused, some_device
 from e2e.tests.space import Space
 
 pytestmark = pytest.mark.once
@@ -147,3 +152,68 @@ def test_a_watch_whose_place_the_api_server_has_forgotten_begins_anew(space: Spa
     finally:
         node.connect()
     until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
+
+
+# Without them requests wait in queues, one at a time is let through whatever the limit, and nobody gets a 429.
+ONE_AT_A_TIME = (
+    "--enable-priority-and-fairness=false",
+    "--max-requests-inflight=1",
+    "--max-mutating-requests-inflight=1",
+)
+
+
+@pytest.fixture
+def one_request_at_a_time(space: Space) -> Iterator[None]:
+    """429 for whoever comes meanwhile. Watches do not count, and requests of administrators are always taken."""
+    space.on.cluster.restart("apiserver", *ONE_AT_A_TIME)
+    yield
+    space.on.cluster.restart("apiserver")
+
+
+@pytest.fixture
+def agents_api(space: Space, tmp_path: Path) -> Iterator[KubeApi]:
+    """The API as the agent of node-b may use it."""
+    cluster = space.on.cluster
+    token = cluster.service_account_token("dra-driver", space.on.account, "node-b")
+    api = KubeApi(str(cluster.write_kubeconfig(tmp_path / "kubeconfig", token)))
+    yield api
+    api.close()
+
+
+@pytest.mark.usefixtures("one_request_at_a_time")
+def test_what_the_api_server_has_no_time_for_is_refused_in_its_words_and_done_later(
+    space: Space, agents_api: KubeApi
+) -> None:
+    ref = allocated(space, "claim", some_device(space))
+
+    def read() -> object:
+        return agents_api.request("GET", "/apis/resource.k8s.io/v1/resourceclaims?limit=1")
+
+    def kept_waiting() -> bool:
+        try:
+            pool.submit(read).result(1)
+        except TooManyRequests:  # another one is
+            return False
+        except TimeoutError:
+            return True
+        return False
+
+    with kubelet_of(space, "node-b") as kubelet, ThreadPoolExecutor(1) as pool:
+        space.on.cluster.stop("etcd")  # the API server takes requests, and keeps them waiting
+        try:
+            until("a request that takes the only place", kept_waiting, 30)
+            assert "HTTP 429" in refused(kubelet, ref)
+        finally:
+            space.on.cluster.start("etcd")
+        until("a claim that is prepared", lambda: _prepares(kubelet, ref), 60)
+        kubelet.unprepare([ref])
+    space.on.kubectl("delete", "resourceslices", "--field-selector", "spec.nodeName=node-b")
+    until("the devices of node-b", lambda: len(space.on.devices("node-b")) == 6, 60)
+
+
+def _prepares(kubelet: Kubelet, ref: ClaimRef) -> bool:
+    try:
+        kubelet.prepare([ref])
+    except ClusterError:
+        return False
+    return True
