@@ -103,6 +103,8 @@ HELM = Module(
 KIND_MODULE = Module("kind", "sigs.k8s.io/kind")
 CRICTL = Module("crictl", "sigs.k8s.io/cri-tools", stamp=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: modules/coredns/main.go
+CERT_MANAGER = Module("cert-manager", "github.com/cert-manager/cert-manager")  # a main of our own, and its chart
+PROMETHEUS_OPERATOR = Module("prometheus-operator", "github.com/prometheus-operator/prometheus-operator")  # its CRDs only
 
 
 def _program(module: Module, inner: str) -> Program:
@@ -138,6 +140,7 @@ NODE_IMAGE = (
     Program("coredns", COREDNS, "."),
 )
 CHART = (_program(HELM, "cmd/helm"),)  # no part of a cluster: built when a chart is rendered or installed
+BESIDE = (Program("cert-manager", CERT_MANAGER, "."),)  # what users have beside the driver
 
 
 def oldest_go() -> str:

@@ -8,12 +8,12 @@ import pytest
 
 from e2e.cluster import ClusterError, build, golang
 from e2e.cluster.golang import Go
-from e2e.cluster.parts import CHART, KIND, KUBERNETES, NODE_IMAGE, PROGRAMS, RUNC, oldest_go, release
+from e2e.cluster.parts import BESIDE, CHART, KIND, KUBERNETES, NODE_IMAGE, PROGRAMS, RUNC, oldest_go, release
 from e2e.cluster.prerequisites import interpreted
 
 
 def test_every_program_is_a_tool_of_its_module() -> None:
-    for program in (*PROGRAMS, *CHART, *KIND, *NODE_IMAGE):
+    for program in (*PROGRAMS, *CHART, *KIND, *NODE_IMAGE, *BESIDE):
         if program.package == ".":
             assert (program.module.directory / "main.go").exists()
             continue

@@ -49,6 +49,9 @@ def test_with_cert_manager_it_has_no_rights(render: Render) -> None:
     objects = render(values, "--api-versions", "cert-manager.io/v1")
     certificate = objects["Certificate", NAME]["spec"]
     assert certificate["dnsNames"] == [f"{NAME}.dra-driver.svc"]
+    assert certificate["commonName"] == NAME
+    # It stays when cert-manager goes, and must not be in the way of the Secret of mode own.
+    assert ("Secret", certificate["secretName"]) not in render()
     assert ("Issuer", certificate["issuerRef"]["name"]) in objects
     configuration = objects["ValidatingWebhookConfiguration", NAME]
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"dra-driver/{NAME}"}
@@ -60,6 +63,7 @@ def test_with_cert_manager_it_has_no_rights(render: Render) -> None:
     }
     objects = render(values, "--api-versions", "cert-manager.io/v1")
     assert objects["Certificate", NAME]["spec"]["issuerRef"] == {"kind": "ClusterIssuer", "name": "ours"}
+    assert "commonName" not in objects["Certificate", NAME]["spec"], "issuers of others may want a domain there"
     assert not [name for kind, name in objects if kind == "Issuer"]
 
 
