@@ -192,6 +192,9 @@ def test_what_is_off_by_default(render: Render) -> None:
     for kind, name in extra:
         selector = objects[kind, name]["spec"]["selector" if kind == "PodMonitor" else "podSelector"]["matchLabels"]
         assert selector["app.kubernetes.io/component"] == name.removeprefix("gpu-dra-driver-")
+        if kind == "NetworkPolicy":
+            (egress,) = objects[kind, name]["spec"]["egress"]
+            assert egress == {"ports": [{"port": 443}, {"port": 6443}, {"port": 16443}]}  # 16443: MicroK8s
 
 
 @pytest.mark.parametrize("values", [{}, {"selectorLabelsOverride": {"app": "gpus"}}], ids=["default", "other-labels"])

@@ -1,5 +1,6 @@
 """On request only (`DRA_E2E_LIVE=1`, root, about 25 s): the monitors of the chart beside the resources of the real Prometheus
-Operator, read as it reads them: what they select is there, once, and shows metrics.
+Operator, read as it reads them: what they select is there, once, and shows metrics. And its network policies, which nothing
+enforces on this cluster, read as whoever enforces them would: they are about these pods, and leave open what is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ IMAGE = "dra-driver-e2e:monitors"
 MONITORS = ("podmonitors", "servicemonitors")
 LABELS = {"release": "prometheus"}
 ON = {"enabled": True, "interval": "10s", "labels": LABELS}
-ONE = {"webhook": {"replicas": 1}}
+ONE = {"webhook": {"replicas": 1}, "kubeletPlugin": {"networkPolicy": {"enabled": True}}}
 # The metrics of each part by which it is known.
 SHOWN = {AGENT: "dra_driver_devices_published", WEBHOOK: "dra_driver_webhook_certificate_expires_timestamp_seconds"}
 
@@ -67,8 +68,17 @@ def is_shown(installed: Installed, pod: str, port: int, endpoint: Mapping[str, A
     """Whether the endpoint of a monitor shows the metrics of the part that the pod belongs to."""
     assert set(endpoint) == {"port", "interval"}, "path, scheme and access are what they are by default"
     text = installed.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{port}/proxy/metrics")
-    (wanted,) = (metric for part, metric in SHOWN.items() if pod.startswith(f"{part}-"))
+    wanted = SHOWN[part_of(pod)]
     return any(line.startswith(wanted) for line in text.splitlines())
+
+
+def part_of(pod: str) -> str:
+    (part,) = (part for part in SHOWN if pod.startswith(f"{part}-"))
+    return part
+
+
+def ports_of(pod: Mapping[str, Any]) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for one in pod["spec"]["containers"] for port in one["ports"]}
 
 
 def all_pods(installed: Installed) -> set[str]:
@@ -101,12 +111,7 @@ def test_pod_monitors(installed: Installed) -> None:
         for pod in listed(
             installed, f"/api/v1/namespaces/{NAMESPACE}/pods", monitor["spec"]["selector"]["matchLabels"]
         ):
-            (port,) = (
-                port["containerPort"]
-                for container in pod["spec"]["containers"]
-                for port in container["ports"]
-                if port["name"] == endpoint["port"]
-            )
+            port = ports_of(pod)[endpoint["port"]]
             assert is_shown(installed, pod["metadata"]["name"], port, endpoint)
             seen.append(pod["metadata"]["name"])
     assert sorted(seen) == sorted(all_pods(installed))
@@ -132,3 +137,24 @@ def test_service_monitors(installed: Installed) -> None:
                 assert is_shown(installed, address["targetRef"]["name"], port, endpoint)
                 seen.append(address["targetRef"]["name"])
     assert sorted(seen) == sorted(all_pods(installed))
+
+
+def test_network_policies(installed: Installed) -> None:
+    found = (installed.get(f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies") or {})["items"]
+    policies = {item["metadata"]["name"]: item["spec"] for item in found}
+    assert policies.keys() == {AGENT, WEBHOOK}
+    service = installed.get("/api/v1/namespaces/default/services/kubernetes") or {}
+    behind = installed.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes") or {}
+    # Whether a policy sees the Service or what is behind it is left to whoever enforces it.
+    needed = {port["port"] for port in (*service["spec"]["ports"], *behind["ports"])}
+    assert needed == {443, 6443}, "what policies leave open beside is for other distributions"
+    open_ports = {}
+    for name, spec in policies.items():
+        (pod,) = listed(installed, f"/api/v1/namespaces/{NAMESPACE}/pods", spec["podSelector"]["matchLabels"])
+        assert part_of(pod["metadata"]["name"]) == name
+        assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+        (ingress,), (egress,) = spec["ingress"], spec["egress"]
+        assert ingress.keys() == egress.keys() == {"ports"}, "for whomever, and wherever to"
+        assert needed <= {port["port"] for port in egress["ports"]}
+        open_ports[name] = {ports_of(pod)[port["port"]] for port in ingress["ports"]}
+    assert open_ports == {AGENT: {8080}, WEBHOOK: {8080, 8443}}
