@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 NAME ?= demo
 CLUSTER ?= processes
 
-.PHONY: help demo demo-down test check unit e2e e2e-processes e2e-kind bench golden lock proto clean
+.PHONY: help demo demo-down test check unit e2e e2e-processes e2e-kind e2e-others bench golden lock proto clean
 help:
 	@echo "make demo       a real Kubernetes cluster with simulated GPUs, pods that choose GPUs, and what each got"
 	@echo "                CLUSTER=kind: on kind, from the image and the chart that users get; so for demo-down and e2e"
@@ -13,6 +13,7 @@ help:
 	@echo "make check      format, lint, types, import contracts"
 	@echo "make unit       tests without a cluster"
 	@echo "make e2e        tests on a real cluster"
+	@echo "make e2e-others tests beside programs of others that take minutes to build, outside of make test: Kueue"
 	@echo "make bench      times and sizes, as ratios to a floor measured in the same run"
 	@echo "make golden     writes the golden files, docs/settings.md and docs/attributes.md anew"
 	@echo "make lock       locks the newest allowed packages; make proto regenerates the gRPC code"
@@ -50,6 +51,9 @@ e2e-processes: .venv/.ready
 
 e2e-kind: .venv/.ready
 	$(E2E) e2e/tests tests/deploy/test_installed.py tests/kind/test_traces.py
+
+e2e-others: .venv/.ready
+	env -u E2E_CLUSTER DRA_E2E_OTHERS=1 $(PYTHON) -m pytest -q e2e/tests/test_kueue.py
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench
