@@ -21,7 +21,7 @@ def generate(root: Path) -> list[Path]:
 
     ImportError without grpcio-tools, RuntimeError when protoc refuses (it says why on stderr).
     """
-    from grpc_tools import protoc  # type: ignore[import-untyped]
+    from grpc_tools import protoc  # type: ignore[import-untyped]  # it comes without types
 
     names = sorted(path.name for path in HERE.glob("*.proto"))
     out = root / _PACKAGE

@@ -93,7 +93,7 @@ class _Requests(BaseHTTPRequestHandler):
     def __init__(self, connection: Connection, answer: Answer) -> None:
         self._own = connection
         self._ask = answer
-        super().__init__(connection.socket, "", None)  # type: ignore[arg-type]
+        super().__init__(connection.socket, "", None)  # type: ignore[arg-type]  # no server: nothing here asks for one
 
     def setup(self) -> None:
         super().setup()
