@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-from dra_driver.cdi.support import objection, switch
+from dra_driver.cdi.containerd import configurations
+from dra_driver.cdi.support import has_switch, objection, switch
 from dra_driver.model.errors import DriverError
 from dra_driver.ports import Events
 
 log = logging.getLogger(__name__)
 
-# Where containerd, and the distributions that bring their own, keep its configuration.
-FILES = (
-    "/etc/containerd/config.toml",
-    "/etc/containerd/conf.d/*.toml",
-    "/etc/containerd/config.d/*.toml",
-    "/etc/k0s/containerd.toml",
-    "/etc/k0s/containerd.d/*.toml",
-    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-    "/var/snap/microk8s/current/args/containerd.toml",
-)
 AGAIN_S = 1800.0  # Events live for an hour
 UNANSWERED_S = 30.0
 
@@ -63,31 +53,17 @@ class RuntimeWatch:
 
     def look(self) -> str:
         """What is wrong, which has been said then; empty if nothing is. DriverError when the version cannot be had."""
-        said = objection(self._version(), self._switches(), FILES)
+        version = self._version()
+        files, looked_at = configurations(self._root) if has_switch(version) else ({}, ())
+        switches = {file: on for file, text in files.items() if (on := switch(text)) is not None}
+        said = objection(version, switches, looked_at)
         if said:
             if said != self._told:
                 log.warning("%s", said)
             self._events.warn_node("CDIOff", said)
         elif self._told:
             log.info("over: %s", self._told.partition(": ")[0])
+        else:
+            log.debug("looking at %s: nothing speaks against CDI", version)
         self._told = said
         return said
-
-    def _switches(self) -> Mapping[str, bool]:
-        found = {}
-        for pattern in FILES:
-            for file in self._root.glob(pattern.lstrip("/")):
-                said = _said(file)
-                if said is not None:
-                    found[f"/{file.relative_to(self._root)}"] = said
-        return found
-
-
-def _said(file: Path) -> bool | None:
-    import tomllib  # most nodes have no such file
-
-    try:
-        return switch(tomllib.loads(file.read_text()))
-    except (OSError, ValueError) as error:  # not ours, and perhaps not even read by the runtime
-        log.debug("reading %s: %s", file, error)
-        return None

@@ -13,6 +13,8 @@ _RUNTIME = re.compile(r"(?P<name>[a-z-]+)://v?(?P<major>\d+)\.(?P<minor>\d+)")
 _GUIDE = "see `The container runtime` in docs/install.md"
 
 Version = tuple[int, int]
+_FIRST: Version = (1, 7)
+_ALWAYS: Version = (2, 4)  # it has no switch any more
 
 
 def objection(runtime: str, switches: Mapping[str, bool], looked_at: Sequence[str]) -> str:
@@ -31,10 +33,20 @@ def objection(runtime: str, switches: Mapping[str, bool], looked_at: Sequence[st
     return f"{runtime} reads no CDI specs, so pods with claims run without their GPUs: {why}" if why else ""
 
 
+def has_switch(runtime: str) -> bool:
+    """Whether it is for its configuration to say."""
+    match = _RUNTIME.match(runtime)
+    return (
+        match is not None
+        and match["name"] == "containerd"
+        and _FIRST <= (int(match["major"]), int(match["minor"])) < _ALWAYS
+    )
+
+
 def _containerd(version: Version, switches: Mapping[str, bool], looked_at: Sequence[str]) -> str:
-    if version < (1, 7):
+    if version < _FIRST:
         return f"use 1.7.2 or newer; {_GUIDE}"
-    if version >= (2, 4) or any(switches.values()):  # 2.4 has no switch any more
+    if version >= _ALWAYS or any(switches.values()):
         return ""
     if switches:
         return (
@@ -42,7 +54,8 @@ def _containerd(version: Version, switches: Mapping[str, bool], looked_at: Seque
         )
     if version >= (2, 0):
         return ""
-    return f"enable_cdi = true is in none of {', '.join(looked_at)}: add it and restart containerd; {_GUIDE}"
+    where = f"in none of {', '.join(looked_at)}" if len(looked_at) > 1 else f"not in {looked_at[0]}"
+    return f"enable_cdi = true is {where}: add it and restart containerd; {_GUIDE}"
 
 
 def switch(configuration: Mapping[str, Any]) -> bool | None:

@@ -29,7 +29,7 @@ Programs = Mapping[str, Path]  # name -> where it lies
 def places(programs: Iterable[Program], go_version: str, *, pause: bool = True) -> dict[str, Path]:
     """Where each program lies in the cache, or will; by default with `pause`, the only one that is compiled by gcc."""
     root = cache_directory() / "bin"
-    found = {program.name: root / program.module.key(go_version) / program.name for program in programs}
+    found = {program.name: root / program.module.key(go_version) / program.called for program in programs}
     if not pause:
         return found
     key = hashlib.sha256(PAUSE_SOURCE.read_bytes() + " ".join((*PAUSE_FLAGS, platform.machine())).encode())

@@ -34,6 +34,7 @@ class Place:
     authority: Path
     images: Path  # directory of docker-archives that every node starts with
     gates: Mapping[str, bool]
+    cdi: bool | None  # whether its containerd 1.7 reads CDI specs; None for a newer one, which always does
 
 
 class ForegroundProcess:
@@ -126,8 +127,10 @@ class RunningNode:
         return started
 
     def load(self, archive: Path) -> None:
-        ctr = [str(self._programs["ctr"]), "--namespace=k8s.io", "images", "import", str(archive)]
-        done = self.run(ctr)
+        ctr = [str(self._programs["ctr"]), "--namespace=k8s.io", "images", "import"]
+        # In 1.7 its CRI does not hear of what the transfer service imports.
+        local = [] if self._place.cdi is None else ["--local"]
+        done = self.run([*ctr, *local, str(archive)])
         if done.returncode:
             raise ClusterError(f"loading {archive} on {self.name}: {done.stderr.strip()[-500:]}; see {self.logs}")
 
@@ -219,8 +222,9 @@ class RunningNode:
             raise ClusterError(f"running `{' '.join(argv)}` on {self.name}: {done.stderr.strip()[-300:]}")
 
     def _start_containerd(self) -> None:
-        paths = {str(self._programs[name].parent) for name in ("containerd-shim-runc-v2", "runc")}
-        containerd = [str(self._programs["containerd"]), "--config=/etc/e2e/containerd.toml"]
+        release, configured = ("", ["--config=/etc/e2e/containerd.toml"]) if self._place.cdi is None else ("-1.7", [])
+        paths = {str(self._programs[name].parent) for name in (f"containerd-shim-runc-v2{release}", "runc")}
+        containerd = [str(self._programs[f"containerd{release}"]), *configured]
         self._machine.start_daemon(
             "containerd", containerd, {"PATH": os.pathsep.join([*sorted(paths), os.environ["PATH"]])}
         )
@@ -235,6 +239,7 @@ class RunningNode:
     def _write_files(self, directory: Path) -> None:
         for own in (
             "etc/e2e",
+            "etc/containerd",
             "etc/cni/net.d",
             "lib",
             "work-etc",
@@ -255,7 +260,15 @@ class RunningNode:
             "etc/cni/net.d/10-pods.conflist": configuration.pod_network(place.addresses.pods(place.number)),
             "etc/machine-id": hashlib.sha256(f"{place.cluster}/{self.name}".encode()).hexdigest()[:32] + "\n",
             "boot_id": "",
+            **self._old_containerd(restricted),
             **{f"tunables/{name.replace('/', '.')}": value for name, value in configuration.TUNABLES.items()},
         }
         for name, text in files.items():
             (directory / name).write_text(text)
+
+    def _old_containerd(self, restricted: bool) -> dict[str, str]:
+        """Its configuration lies where it looks when it is told nothing, as on most machines."""
+        if self._place.cdi is None:
+            return {}
+        text = configuration.containerd17(self._programs, cdi=self._place.cdi, restrict_oom_score_adj=restricted)
+        return {"etc/containerd/config.toml": text}

@@ -99,6 +99,34 @@ state = "/run/containerd"
 """
 
 
+def containerd17(programs: Programs, *, cdi: bool, restrict_oom_score_adj: bool) -> str:
+    """Without CDI nothing is said of it: that is how most nodes have it."""
+    cri = 'plugins."io.containerd.grpc.v1.cri"'
+    return f"""version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+
+[{cri}]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = {str(restrict_oom_score_adj).lower()}
+  {"enable_cdi = true" if cdi else ""}
+
+[{cri}.cni]
+  bin_dir = "{programs["bridge"].parent}"
+  conf_dir = "/etc/cni/net.d"
+
+[{cri}.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[{cri}.containerd.runtimes.runc.options]
+  BinaryName = "{programs["runc"]}"
+  SystemdCgroup = false
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
+"""
+
+
 def pod_network(pods: str) -> str:
     """One bridge; other nodes' pods are reached by routes, so nothing is masqueraded."""
     bridge = {

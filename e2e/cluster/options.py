@@ -35,6 +35,9 @@ class Options:
     emulate: str | None = None  # release whose API is served, "1.34"; None: the release of the binaries
     served: tuple[str, ...] | None = None  # versions of resource.k8s.io, ("v1beta1",); None: that release's default
     feature_gates: Mapping[str, bool] = field(default_factory=dict)  # for every component, kubelets included
+    containerd17: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # nodes with containerd 1.7, and whether CDI is on there
     home: Path = field(default_factory=default_home)
 
     def __post_init__(self) -> None:
@@ -45,6 +48,8 @@ class Options:
             raise ValueError("naming a node control-plane: that machine is there already; use another name")
         if len(set(self.nodes)) != len(self.nodes) or len(self.nodes) > 100:
             raise ValueError(f"naming nodes {', '.join(self.nodes)}: names must differ, 100 nodes at most")
+        if strangers := sorted(set(self.containerd17) - set(self.nodes)):
+            raise ValueError(f"giving {', '.join(strangers)} containerd 1.7: the nodes are {', '.join(self.nodes)}")
         if self.emulate is not None and not RELEASE.fullmatch(self.emulate):
             raise ValueError(f"emulating Kubernetes {self.emulate!r}: give a minor release, for example 1.34")
         for covered in COVERED:
@@ -80,6 +85,7 @@ class Options:
             "emulate": self.emulate,
             "served": None if self.served is None else list(self.served),
             "feature_gates": dict(sorted(self.feature_gates.items())),
+            "containerd17": dict(sorted(self.containerd17.items())),
         }
 
     @classmethod
@@ -91,6 +97,7 @@ class Options:
             emulate=record["emulate"],
             served=None if served is None else tuple(served),
             feature_gates=record["feature_gates"],
+            containerd17=record["containerd17"],
             home=home,
         )
 

@@ -62,6 +62,11 @@ class Program:
     name: str
     module: Module
     package: str
+    file: str = ""  # what the program itself is called, where two are called the same
+
+    @property
+    def called(self) -> str:
+        return self.file or self.name
 
 
 _VERSION = "k8s.io/component-base/version"
@@ -81,6 +86,13 @@ CONTAINERD = Module(
     "github.com/containerd/containerd/v2",
     tags=("no_btrfs", "no_devmapper", "no_zfs"),
     stamp=("github.com/containerd/containerd/v2/version.Version={version}",),
+)
+# The last line of releases in which CDI is a switch, off by default.
+CONTAINERD17 = Module(
+    "containerd17",
+    "github.com/containerd/containerd",
+    tags=("no_aufs", "no_btrfs", "no_devmapper", "no_zfs"),
+    stamp=("github.com/containerd/containerd/version.Version={version}",),
 )
 # Without seccomp runc refuses every sandbox: the default profile is always asked for.
 RUNC = Module("runc", "github.com/opencontainers/runc", tags=("netgo", "osusergo", "seccomp"), cgo=True)
@@ -104,7 +116,9 @@ KIND_MODULE = Module("kind", "sigs.k8s.io/kind")
 CRICTL = Module("crictl", "sigs.k8s.io/cri-tools", stamp=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: modules/coredns/main.go
 CERT_MANAGER = Module("cert-manager", "github.com/cert-manager/cert-manager")  # a main of our own, and its chart
-PROMETHEUS_OPERATOR = Module("prometheus-operator", "github.com/prometheus-operator/prometheus-operator")  # its CRDs only
+PROMETHEUS_OPERATOR = Module(
+    "prometheus-operator", "github.com/prometheus-operator/prometheus-operator"
+)  # its CRDs only
 
 
 def _program(module: Module, inner: str) -> Program:
@@ -132,6 +146,11 @@ NODE = (
     _program(CNI, "plugins/meta/portmap"),
 )
 PROGRAMS = CONTROL_PLANE + NODE
+# What a node with containerd 1.7 has instead; built when a cluster is asked to have one.
+OLD_RUNTIME = tuple(
+    Program(f"{name}-1.7", CONTAINERD17, f"{CONTAINERD17.path}/cmd/{name}", file=name)
+    for name in ("containerd", "containerd-shim-runc-v2")
+)
 # What a cluster of kind needs besides: the command, and what only a node image built here needs.
 KIND = (_program(KIND_MODULE, ""),)
 NODE_IMAGE = (

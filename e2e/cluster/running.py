@@ -178,11 +178,13 @@ class RunningCluster:
             self.ca,
             self.directory / "images",
             self._options.feature_gates,
+            self._options.containerd17.get(name),
         )
         return RunningNode(Machine(name, self.directory / "nodes" / name, self._state), place, self._programs)
 
     def _build(self) -> Programs:
-        programs = parts.PROGRAMS if self.options.nodes else parts.CONTROL_PLANE
+        old = parts.OLD_RUNTIME if self.options.containerd17 else ()
+        programs = (*parts.PROGRAMS, *old) if self.options.nodes else parts.CONTROL_PLANE
         return build(programs, provide(programs, to_run=True))
 
     def _all_run(self) -> bool:

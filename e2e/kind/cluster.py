@@ -291,6 +291,10 @@ def refuse(options: Options) -> None:
         raise Unsupported(
             "serving an older API with kind: its API server serves what its release does; use the cluster of processes"
         )
+    if options.containerd17:
+        raise Unsupported(
+            "giving nodes of kind containerd 1.7: they have what the node image brings; use the cluster of processes"
+        )
 
 
 def _component(part: Part) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.cdi.runtime import RuntimeWatch
-from dra_driver.cdi.support import objection, switch
+from dra_driver.cdi.support import has_switch, objection, switch
 from dra_driver.model.claim import ClaimRef
 from dra_driver.model.errors import RetryLater
 
@@ -91,6 +91,53 @@ def test_it_is_said_in_the_log_once_and_as_an_event_of_the_node_and_when_it_is_o
     ]
 
 
+def test_what_the_containerd_that_runs_reads_counts_and_nothing_else(tmp_path: Path) -> None:
+    _write(tmp_path, SECTION + ON)  # of a containerd that was here before
+    _write(tmp_path, "version = 2\n", "here.toml")
+    _process(tmp_path, 1, "systemd", "/sbin/init")
+    _process(tmp_path, 40, "containerd-shim", "containerd-shim-runc-v2", "-namespace", "k8s.io")
+    _process(tmp_path, 41, "containerd", "containerd", "--config", "/var/run/docker/containerd/containerd.toml")
+    _process(tmp_path, 42, "containerd", "/usr/bin/containerd", "-c", "/etc/containerd/here.toml")
+    (tmp_path / "proc/43").mkdir()  # one that ends while it is looked at
+    said = "enable_cdi = true is not in /etc/containerd/here.toml: add it and restart containerd"
+    assert said in _watch(tmp_path, Said()).look()
+    _write(tmp_path, SECTION + ON, "here.toml")
+    assert _watch(tmp_path, Said()).look() == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--config=/opt/c.toml",), ("-c=/opt/c.toml",), ("-config", "/opt/c.toml"), ("-l", "debug", "-c", "/opt/c.toml")],
+)
+def test_a_configuration_at_any_place_is_found(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    _process(tmp_path, 7, "containerd", "containerd", *arguments)
+    _write(tmp_path, SECTION + ON, "../../opt/c.toml")
+    assert _watch(tmp_path, Said()).look() == ""
+
+
+@pytest.mark.parametrize("arguments", [("--config",), ("--config=",), ("--config", "/"), ("--config", "relative.toml")])
+def test_a_containerd_whose_configuration_cannot_be_told_is_taken_to_have_the_usual_one(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    _process(tmp_path, 7, "containerd", "containerd", *arguments)
+    _write(tmp_path, SECTION + ON)
+    assert _watch(tmp_path, Said()).look() == ""
+
+
+@pytest.mark.parametrize("pattern", ["/etc/containerd/more/*.toml", "more/cdi.toml", "../containerd/more/c*.toml"])
+def test_what_a_configuration_imports_is_part_of_it(tmp_path: Path, pattern: str) -> None:
+    _process(tmp_path, 7, "containerd", "containerd")
+    _write(tmp_path, f"imports = ['/nowhere/*', '{pattern}']\n")
+    _write(tmp_path, f"imports = ['{pattern}']\n{SECTION}{ON}", "more/cdi.toml")  # itself, too
+    assert _watch(tmp_path, Said()).look() == ""
+
+
+def test_a_runtime_without_a_switch_is_not_asked_for_its_files(tmp_path: Path) -> None:
+    _write(tmp_path, SECTION + OFF)
+    assert RuntimeWatch(lambda: "containerd://2.4.2", str(tmp_path), Said()).look() == ""
+    assert not has_switch("cri-o://1.34.0")
+
+
 def test_files_that_cannot_be_understood_are_passed_over(tmp_path: Path) -> None:
     _write(tmp_path, SECTION + ON)
     _write(tmp_path, "= [", "conf.d/a.toml")
@@ -130,3 +177,10 @@ def _write(root: Path, text: str, name: str = "config.toml") -> None:
     file = root / "etc/containerd" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
+
+
+def _process(root: Path, pid: int, name: str, *argv: str) -> None:
+    directory = root / f"proc/{pid}"
+    directory.mkdir(parents=True)
+    (directory / "comm").write_text(f"{name}\n")
+    (directory / "cmdline").write_text("\0".join((*argv, "")))

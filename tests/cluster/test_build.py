@@ -8,18 +8,30 @@ import pytest
 
 from e2e.cluster import ClusterError, build, golang
 from e2e.cluster.golang import Go
-from e2e.cluster.parts import BESIDE, CHART, KIND, KUBERNETES, NODE_IMAGE, PROGRAMS, RUNC, oldest_go, release
+from e2e.cluster.parts import (
+    BESIDE,
+    CHART,
+    KIND,
+    KUBERNETES,
+    NODE_IMAGE,
+    OLD_RUNTIME,
+    PROGRAMS,
+    RUNC,
+    oldest_go,
+    release,
+)
 from e2e.cluster.prerequisites import interpreted
 
 
 def test_every_program_is_a_tool_of_its_module() -> None:
-    for program in (*PROGRAMS, *CHART, *KIND, *NODE_IMAGE, *BESIDE):
+    for program in (*PROGRAMS, *OLD_RUNTIME, *CHART, *KIND, *NODE_IMAGE, *BESIDE):
         if program.package == ".":
             assert (program.module.directory / "main.go").exists()
             continue
         assert program.package in (program.module.directory / "go.mod").read_text().split()
         assert (program.module.directory / "go.sum").exists()
-    assert len({program.name for program in (*PROGRAMS, *KIND, *NODE_IMAGE)}) == len((*PROGRAMS, *KIND, *NODE_IMAGE))
+    together = (*PROGRAMS, *OLD_RUNTIME, *KIND, *NODE_IMAGE)
+    assert len({program.name for program in together}) == len(together)
 
 
 def test_versions_come_from_the_modules() -> None:

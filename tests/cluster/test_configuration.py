@@ -62,6 +62,18 @@ def test_containerd_finds_its_parts() -> None:
     assert plugins["io.containerd.cri.v1.images"]["pinned_images"]["sandbox"] == "docker.io/e2e/pause:1"
 
 
+def test_an_old_containerd_has_cdi_on_only_where_it_is_asked_for() -> None:
+    section = "io.containerd.grpc.v1.cri"
+    with_cdi, without = (
+        tomllib.loads(node.containerd17(PLACES, cdi=cdi, restrict_oom_score_adj=False))["plugins"][section]
+        for cdi in (True, False)
+    )
+    assert with_cdi.pop("enable_cdi") is True
+    assert with_cdi == without
+    assert without["cni"]["bin_dir"] == "/cache/cni"
+    assert without["containerd"]["runtimes"]["runc"]["options"]["BinaryName"] == "/cache/runc/runc"
+
+
 def test_every_tunable_that_a_kubelet_would_change_is_covered() -> None:
     text = node.mounts("/home/nodes/a")
     assert all(f"/proc/sys/{tunable}" in text for tunable in node.TUNABLES)

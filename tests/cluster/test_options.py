@@ -20,6 +20,11 @@ def test_nodes_need_different_names() -> None:
         Options(nodes=("control-plane",))
 
 
+def test_an_old_containerd_is_for_nodes_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"giving c containerd 1\.7: the nodes are a, b"):
+        Options(nodes=("a", "b"), containerd17={"a": True, "c": False})
+
+
 def test_clusters_of_one_name_in_two_homes_are_two() -> None:
     keys = {Options("demo", home=Path(home)).key for home in ("/var/tmp/dra-e2e", "/srv/a", "/srv/b")}
     assert len(keys) == 3
@@ -46,7 +51,7 @@ def test_a_scheduler_runs_where_there_are_nodes_and_v1() -> None:
 
 
 def test_options_survive_being_recorded() -> None:
-    options = Options("demo", ("a",), "1.35", ("v1", "v1beta2"), {"B": False, "A": True})
+    options = Options("demo", ("a",), "1.35", ("v1", "v1beta2"), {"B": False, "A": True}, {"a": False})
     assert Options.recorded(options.name, options.home, options.record()) == options
     assert options.same_as(options.record())
     assert not options.same_as(Options("demo").record())

@@ -35,8 +35,9 @@ def test_an_image_of_ours_has_no_kindnet_and_no_iptables_for_kube_proxy() -> Non
         Options(nodes=tuple(f"n{number}" for number in range(8))),
         Options(emulate="1.34"),
         Options(served=("v1beta1",)),
+        Options(nodes=("a",), containerd17={"a": True}),
     ],
-    ids=["no node", "eight nodes", "emulated", "served"],
+    ids=["no node", "eight nodes", "emulated", "served", "containerd 1.7"],
 )
 def test_what_kind_cannot_do_is_refused_with_another_way(options: Options) -> None:
     with pytest.raises(ClusterError, match="use the cluster of processes"):
