@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deploy.helm.schema import CHART
-from tests.deploy.conftest import Objects, agent, agent_pod, manifests
+from tests.deploy.conftest import Objects, agent, agent_pod, manifests, settings_file
 
 Render = Callable[..., Objects]
 MONITORED = ("--api-versions", "monitoring.coreos.com/v1")
@@ -253,3 +254,25 @@ def test_labels_of_nodes_take_a_right_or_a_directory_only_where_they_are_asked_f
         mounts = {mount["mountPath"]: mount for mount in agent(objects)["volumeMounts"]}
         assert (features in mounts) is has_directory
     assert not mounts.get(features, {}).get("readOnly")
+
+
+@pytest.mark.parametrize("word", ["node", "file"])
+def test_labels_are_turned_off_in_two_steps_because_removing_them_takes_what_putting_them_takes(
+    render: Render, word: str
+) -> None:
+    """As docs/from-the-device-plugin.md says."""
+    before = {"settings": {"node-labels": word}}
+    first = "--set=settings.node-labels=off,nodeSettings.nobody.node-labels=" + word
+
+    def needed(objects: Objects) -> tuple[bool, bool]:
+        may = any(
+            "patch" in rule["verbs"] for rule in objects["ClusterRole", NAME]["rules"] if "nodes" in rule["resources"]
+        )
+        return may, any("features.d" in mount["mountPath"] for mount in agent(objects)["volumeMounts"])
+
+    removing = render(before, first)
+    assert needed(removing) == needed(render(before)) == (word == "node", word == "file")
+    settings = yaml.safe_load(settings_file(removing))
+    assert settings["node-labels"] == "off"
+    assert settings["nodes"] == {"nobody": {"node-labels": word}}
+    assert needed(render(before, first, "--set=nodeSettings.nobody.node-labels=off")) == (False, False)
