@@ -50,7 +50,7 @@ e2e-processes: .venv/.ready
 	$(E2E) tests/cluster/test_traces.py $(if $(DRA_PRIVATE_DOCKER),tests/kind/test_traces.py)
 
 e2e-kind: .venv/.ready
-	$(E2E) e2e/tests tests/deploy/test_installed.py tests/kind/test_traces.py
+	$(E2E) e2e/tests tests/deploy/test_installed.py tests/deploy/test_versions.py tests/kind/test_traces.py
 
 e2e-others: .venv/.ready
 	env -u E2E_CLUSTER DRA_E2E_OTHERS=1 $(PYTHON) -m pytest -q e2e/tests/test_kueue.py

@@ -1,6 +1,7 @@
 """The chart and image of the version before this one, and how they are got at.
 
 On request only (`DRA_E2E_LIVE=1`, root, about 40 s) on a cluster: an upgrade from it and a rollback to it, with pods that use GPUs.
+On kind only where that is the one that is asked for (`make e2e CLUSTER=kind`), with the images that need no Docker to be made.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from deploy.helm.schema import CHART
-from e2e.cluster import Options, processes
+from e2e.choice import CHOICES, chosen
+from e2e.cluster import Options
 from e2e.driver_image import ROOT, driver_image
 from e2e.installation import DRIVER, until
 from e2e.versions import NoHistory, version_before
@@ -69,10 +71,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(scope="module")
-def versions(tree: Path, helm: Path) -> Iterator[tuple[Installed, Installed]]:
+@pytest.fixture(scope="module", params=CHOICES)
+def versions(request: pytest.FixtureRequest, tree: Path, helm: Path) -> Iterator[tuple[Installed, Installed]]:
     """The version before and this one, on the same cluster; neither is installed."""
-    cluster = processes(Options(name="versions", nodes=("node-a",)))
+    if request.param != chosen():
+        pytest.skip(f"E2E_CLUSTER={request.param} is not set")
+    cluster = CHOICES[request.param].cluster(Options(name="versions", nodes=("node-a",)))
     cluster.down()
     cluster.up()
     try:
@@ -103,7 +107,7 @@ def test_nobody_notices_an_upgrade_from_the_version_before_and_a_rollback_to_it(
         before.apply(pod("from-before-again"))
         before.wait_for_pod("from-before-again")
         until("pods to have come and gone", lambda: traffic.started >= 4 or traffic.trouble)
-    assert traffic.fewest_devices == 8
+    assert traffic.fewest_devices == before.all_gpus
     names = ("from-before", "from-this", "from-before-again")
     held = [uuid for name in names for uuid in before.execute(name, "nvidia-smi", "-L").splitlines()]
     assert len(held) == 5
