@@ -17,12 +17,10 @@ from dra_driver.admission.certificates import renewed
 from e2e.cluster import Process
 from e2e.cluster.build import build
 from e2e.cluster.golang import install_go, present_go
-from e2e.cluster.parts import Module, Program
+from e2e.cluster.parts import KUEUE, QUEUEING
 from e2e.cluster.published import published
 from e2e.installation import View, until
 
-KUEUE = Module("kueue", "sigs.k8s.io/kueue")
-PROGRAMS = (Program("kueue", KUEUE, f"{KUEUE.path}/cmd/kueue"),)
 NAMESPACE = "kueue-system"
 ACCOUNT = "controller-manager"
 RIGHTS = ("service_account", "role", "role_binding", "manager_secrets_role", "manager_secrets_role_binding")
@@ -54,7 +52,7 @@ class Kueue:
     def install(self, configuration: Mapping[str, Any]) -> None:
         """`configuration` is Kueue's, as its users write it. Returns when it is ready."""
         go = present_go() or install_go()
-        self._program = build(PROGRAMS, go, pause=False)["kueue"]
+        self._program = build(QUEUEING, go, pause=False)["kueue"]
         components = published(KUEUE, go) / "config" / "components"
         crds = _read(sorted((components / "crd" / "bases").glob("*.yaml")))
         rights = _read(components / "rbac" / f"{name}.yaml" for name in RIGHTS)

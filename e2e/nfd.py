@@ -11,12 +11,10 @@ import yaml
 from e2e.cluster import ClusterError, Process
 from e2e.cluster.build import Programs, build
 from e2e.cluster.golang import install_go, present_go
-from e2e.cluster.parts import Module, Program
+from e2e.cluster.parts import NFD, NODE_FEATURE_DISCOVERY
 from e2e.cluster.published import published
 from e2e.installation import View, until
 
-NFD = Module("nfd", "sigs.k8s.io/node-feature-discovery")
-NODE_FEATURE_DISCOVERY = tuple(Program(name, NFD, f"{NFD.path}/cmd/{name}") for name in ("nfd-master", "nfd-worker"))
 NAMESPACE = "node-feature-discovery"
 MASTER, WORKER = "nfd-master", "nfd-worker"
 PORTS = {MASTER: 8391, WORKER: 8392}  # both have 8080 by default, and so have agents
