@@ -39,14 +39,14 @@ unit: .venv/.ready
 	$(PYTHON) -m pytest tests -n 2 -q
 
 # Whatever looks for traces on the machine comes last, alone. On the cluster of processes two clusters at a time: most of the
-# time they wait.
+# time they wait. The order is that of e2e/tests/conftest.py.
 E2E = E2E_CLUSTER=$(CLUSTER) DRA_E2E_LIVE=1 $(PYTHON) -m pytest -q
 
 e2e: e2e-$(CLUSTER)
 
 e2e-processes: .venv/.ready
 	@$(PYTHON) -m e2e.cluster build
-	env -u E2E_CLUSTER DRA_E2E_LIVE=1 $(PYTHON) -m pytest -q -n 2 e2e/tests tests/deploy
+	env -u E2E_CLUSTER DRA_E2E_LIVE=1 $(PYTHON) -m pytest -q -n 2 --no-loadscope-reorder e2e/tests tests/deploy
 	$(E2E) tests/cluster/test_traces.py $(if $(DRA_PRIVATE_DOCKER),tests/kind/test_traces.py)
 
 e2e-kind: .venv/.ready

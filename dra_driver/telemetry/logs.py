@@ -74,6 +74,9 @@ def setup(level: str = "info", log_format: str = "json", stream: TextIO | None =
     root.setLevel(level.upper())
     # It tells of connections, retries and full pools: nothing that our own lines do not say better.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
+    # At level debug they tell of their event loop, grpcio with every call.
+    for library in ("asyncio", "grpc"):
+        logging.getLogger(library).setLevel(max(logging.INFO, root.level))
     # A log that cannot be written (closed pipe) is no reason to print tracebacks to the same place.
     logging.raiseExceptions = False
     logging.captureWarnings(True)

@@ -62,7 +62,11 @@ class _OneWorkerForACluster(LoadScopeScheduling):  # type: ignore[misc]
         return release[1] if release else file
 
 
+@pytest.hookimpl(trylast=True)  # pytest orders by parameters of the session itself
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(
+        key=lambda item: item.path.name != "test_installed.py"
+    )  # kind takes longest: the other clusters go beside it
     for item in items:
         # The first cluster on a machine is built for minutes; whatever a fixture waits for has a limit of its own.
         item.add_marker(pytest.mark.timeout(300, func_only=True))

@@ -36,8 +36,9 @@ class Space:
             request("DELETE", f"/apis/{group}/namespaces/{self.name}/{plural}")
         pods = f"/api/v1/namespaces/{self.name}/pods"
         claims = f"/apis/resource.k8s.io/v1/namespaces/{self.name}/resourceclaims"
+        # A controller that lost the API server twice within two minutes stays away for up to a minute after it is back.
         until(f"the pods of {self.name} to go", lambda: self._none_left(pods), 90)
-        until(f"the claims of {self.name} to go", lambda: self._none_left(claims), 30)
+        until(f"the claims of {self.name} to go", lambda: self._none_left(claims), 90)
         until(f"nothing of {self.name} to be left, but there is {self.leftovers()}", lambda: not self.leftovers(), 75)
         request("DELETE", f"/api/v1/namespaces/{self.name}")
 

@@ -33,7 +33,7 @@ def test_a_call_that_runs_when_the_agent_is_stopped_is_answered(space: Space) ->
     machine.delay_call("nvmlDeviceGetUUID", 2.5)
     try:
         space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
-        until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.02)
+        until("the claim to be on record", lambda: space.records("node-b"), 90, every=0.02)
         assert space.on.agents["node-b"].stop() == 0
     finally:
         machine.heal()
@@ -91,7 +91,7 @@ def test_a_kubelet_killed_while_it_waits_for_a_gpu_asks_again_and_gets_the_same(
     machine.delay_call("nvmlDeviceGetUUID", 2.0)
     try:
         space.apply(template("gpu", request("gpu", A100)), pod("slow", templates=["gpu"]))
-        until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.02)
+        until("the claim to be on record", lambda: space.records("node-b"), 90, every=0.02)
         node.kill_kubelet()
     finally:
         machine.heal()
@@ -107,7 +107,7 @@ def test_a_pod_deleted_while_its_gpu_is_prepared_leaves_nothing_behind(space: Sp
     machine.delay_call("nvmlDeviceGetUUID", 2.0)
     try:
         space.apply(template("gpu", request("gpu", A100)), pod("short", templates=["gpu"]))
-        until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.02)
+        until("the claim to be on record", lambda: space.records("node-b"), 90, every=0.02)
         space.delete("pod", "short")
     finally:
         machine.heal()
@@ -167,7 +167,7 @@ def test_a_pod_made_just_before_the_node_loses_the_network_runs_when_it_is_back(
     node, machine = space.on.cluster.nodes["node-b"], space.on.machine("node-b")
     machine.delay_call("nvmlDeviceGetUUID", 1.0)
     space.apply(template("gpu", request("gpu", A100)), pod("pod", templates=["gpu"]))
-    until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.02)
+    until("the claim to be on record", lambda: space.records("node-b"), 90, every=0.02)
     node.disconnect()
     try:
         machine.heal()
@@ -185,7 +185,7 @@ def test_an_agent_killed_again_and_again_while_it_prepares_leaks_nothing(space: 
     try:
         space.apply(template("gpus", request("gpus", A100, count=2)), pod("pod", templates=["gpus"]))
         for _ in range(3):
-            until("the claim to be on record", lambda: space.records("node-b"), 30, every=0.01)
+            until("the claim to be on record", lambda: space.records("node-b"), 90, every=0.01)
             space.on.agents["node-b"].kill()
             space.on.start_agent("node-b")
             space.poke("pod")

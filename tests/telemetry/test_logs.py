@@ -100,6 +100,18 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert stream.getvalue() == ""
 
 
+@pytest.mark.parametrize(("level", "heard"), [("debug", ["info", "warning"]), ("warning", ["warning"])])
+def test_the_event_loop_is_no_topic_and_what_grpc_warns_of_is(level: str, heard: list[str]) -> None:
+    stream = io.StringIO()
+    logs.setup(level, "json", stream)
+    for library in ("asyncio", "grpc._cython.cygrpc"):
+        logger = logging.getLogger(library)
+        logger.debug("Loaded running loop: id(loop)=1")
+        logger.info("something that matters")
+        logger.warning("trouble")
+    assert [line["level"] for line in lines(stream)] == heard * 2
+
+
 @pytest.mark.parametrize(("level", "log_format"), [("loud", "json"), ("INFO", "json"), ("info", "xml")])
 def test_an_unknown_level_or_format_says_what_there_is(level: str, log_format: str) -> None:
     with pytest.raises(TellUser, match=r"levels are debug, info, warning, error; formats are json, text"):
