@@ -35,9 +35,7 @@ class Options:
     emulate: str | None = None  # release whose API is served, "1.34"; None: the release of the binaries
     served: tuple[str, ...] | None = None  # versions of resource.k8s.io, ("v1beta1",); None: that release's default
     feature_gates: Mapping[str, bool] = field(default_factory=dict)  # for every component, kubelets included
-    containerd17: Mapping[str, bool] = field(
-        default_factory=dict
-    )  # nodes with containerd 1.7, and whether CDI is on there
+    containerd17: Mapping[str, bool] = field(default_factory=dict)  # nodes with containerd 1.7: whether CDI is on there
     home: Path = field(default_factory=default_home)
 
     def __post_init__(self) -> None:

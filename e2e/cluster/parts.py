@@ -118,9 +118,8 @@ COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: 
 CERT_MANAGER = Module("cert-manager", "github.com/cert-manager/cert-manager")  # a main of our own, and its chart
 KUEUE = Module("kueue", "sigs.k8s.io/kueue")
 NFD = Module("nfd", "sigs.k8s.io/node-feature-discovery")
-PROMETHEUS_OPERATOR = Module(
-    "prometheus-operator", "github.com/prometheus-operator/prometheus-operator"
-)  # its CRDs only
+# Its CRDs only.
+PROMETHEUS_OPERATOR = Module("prometheus-operator", "github.com/prometheus-operator/prometheus-operator")
 
 
 def _program(module: Module, inner: str) -> Program:
