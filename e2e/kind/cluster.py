@@ -137,7 +137,7 @@ class KindCluster:
     def restart(self, part: Part, *flags: str) -> None:
         if flags:
             raise Unsupported(
-                f"giving {part} {' '.join(flags)} on kind: its manifest says what it gets; use the cluster of processes"
+                f"giving {part} {' '.join(flags)} on kind: its manifest is fixed; use the cluster of processes"
             )
         self.stop(part)
         self.start(part)
