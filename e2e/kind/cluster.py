@@ -136,9 +136,7 @@ class KindCluster:
 
     def restart(self, part: Part, *flags: str) -> None:
         if flags:
-            raise Unsupported(
-                f"giving {part} {' '.join(flags)} on kind: its manifest is fixed; use the cluster of processes"
-            )
+            raise Unsupported(f"giving {part} flags on kind: its manifest is fixed; use the cluster of processes")
         self.stop(part)
         self.start(part)
 
