@@ -13,7 +13,7 @@ help:
 	@echo "make check      format, lint, types, import contracts"
 	@echo "make unit       tests without a cluster"
 	@echo "make e2e        tests on a real cluster"
-	@echo "make e2e-others tests beside programs of others that take minutes to build, outside of make test: Kueue"
+	@echo "make e2e-others tests beside programs of others that take minutes to build, outside of make test: Kueue, Calico"
 	@echo "make bench      times and sizes, as ratios to a floor measured in the same run"
 	@echo "make golden     writes the golden files, docs/settings.md and docs/attributes.md anew"
 	@echo "make lock       locks the newest allowed packages; make proto regenerates the gRPC code"
@@ -53,7 +53,7 @@ e2e-kind: .venv/.ready
 	$(E2E) e2e/tests tests/deploy/test_installed.py tests/deploy/test_versions.py tests/kind/test_traces.py
 
 e2e-others: .venv/.ready
-	env -u E2E_CLUSTER DRA_E2E_OTHERS=1 $(PYTHON) -m pytest -q e2e/tests/test_kueue.py
+	env -u E2E_CLUSTER DRA_E2E_LIVE=1 DRA_E2E_OTHERS=1 $(PYTHON) -m pytest -q e2e/tests/test_kueue.py tests/deploy/test_network_policies.py
 
 bench: .venv/.ready
 	@$(PYTHON) -m e2e.bench

@@ -11,6 +11,8 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +51,18 @@ def stays(what: str, ask: Callable[[], object], seconds: float) -> None:
         if not ask():
             raise ClusterError(f"{what}: it did not stay so for {seconds:.0f} s")
         time.sleep(0.2)
+
+
+def answers(address: str, port: int, path: str) -> bool:
+    """Whether a GET there succeeds now: a probe of health."""
+    connection = HTTPConnection(address, port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def documents(text: str) -> list[dict[str, Any]]:

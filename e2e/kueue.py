@@ -6,8 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
-from http.client import HTTPConnection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from e2e.cluster.build import build
 from e2e.cluster.golang import install_go, present_go
 from e2e.cluster.parts import KUEUE, QUEUEING
 from e2e.cluster.published import published
-from e2e.installation import View, until
+from e2e.installation import View, answers, until
 
 NAMESPACE = "kueue-system"
 ACCOUNT = "controller-manager"
@@ -75,7 +74,8 @@ class Kueue:
         self.on.cluster.write_kubeconfig(kubeconfig, self.on.cluster.service_account_token(NAMESPACE, ACCOUNT))
         argv = [str(self._program), f"--config={file}", f"--kubeconfig={kubeconfig}", "--zap-log-level=2"]
         self._process = self._node.start(argv, name="kueue")
-        until(f"Kueue to be ready (its log: {self._process.log})", self._is_ready, 60)
+        is_ready = partial(answers, self._node.address, HEALTH_PORT, "/readyz")
+        until(f"Kueue to be ready (its log: {self._process.log})", is_ready, 60)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -94,16 +94,6 @@ class Kueue:
         self.on.kubectl("delete", "clusterrole", "manager-role", "--ignore-not-found")
         self.on.kubectl("delete", "clusterrolebinding", "manager-rolebinding", "--ignore-not-found")
         self.on.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
-
-    def _is_ready(self) -> bool:
-        connection = HTTPConnection(self._node.address, HEALTH_PORT, timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == HTTPStatus.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
 
     def _make_certificate(self) -> None:
         material, _ = renewed(None, [self._node.address], datetime.now(UTC), timedelta(days=1), authorities_known=False)

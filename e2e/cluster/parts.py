@@ -116,6 +116,8 @@ KIND_MODULE = Module("kind", "sigs.k8s.io/kind")
 CRICTL = Module("crictl", "sigs.k8s.io/cri-tools", stamp=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: modules/coredns/main.go
 CERT_MANAGER = Module("cert-manager", "github.com/cert-manager/cert-manager")  # a main of our own, and its chart
+# 3.23: the newest of which the Go module proxy has also its API, a module of its own.
+CALICO = Module("calico", "github.com/projectcalico/calico")
 KUEUE = Module("kueue", "sigs.k8s.io/kueue")
 NFD = Module("nfd", "sigs.k8s.io/node-feature-discovery")
 # Its CRDs only.
@@ -162,7 +164,9 @@ NODE_IMAGE = (
 CHART = (_program(HELM, "cmd/helm"),)  # no part of a cluster: built when a chart is rendered or installed
 BESIDE = (Program("cert-manager", CERT_MANAGER, "."),)  # what users have beside the driver
 NODE_FEATURE_DISCOVERY = (_program(NFD, "cmd/nfd-master"), _program(NFD, "cmd/nfd-worker"))
-QUEUEING = (_program(KUEUE, "cmd/kueue"),)  # takes minutes to build: for `make e2e-others` alone
+# These take minutes to build: for `make e2e-others` alone.
+QUEUEING = (_program(KUEUE, "cmd/kueue"),)
+NETWORK_POLICIES = (_program(CALICO, "cni-plugin/cmd/calico"), _program(CALICO, "felix/cmd/calico-felix"))
 
 
 def oldest_go() -> str:

@@ -80,6 +80,7 @@ RUNNING = (
         "the package busybox-static, or a static busybox from https://busybox.net on PATH",
     ),
 )
+IPSET = _command("ipset", "ipset", "Calico's network policies")
 COMPILING = Requirement(
     "gcc with a static libc",
     "runc and the pause container",
@@ -116,10 +117,14 @@ def provide(programs: Iterable[Program], *, to_run: bool, pause: bool = True) ->
         needed.append(COMPILING)
     if "runc" in unbuilt:
         needed.append(SECCOMP)
-    absent = [requirement for requirement in needed if not requirement.present()]
-    if absent:
-        _install(absent, without_go=go is None)
+    need(*needed, without_go=go is None)
     return go or install_go()
+
+
+def need(*requirements: Requirement, without_go: bool = False) -> None:
+    """See to these; ClusterError lists what is missing and cannot be installed from here."""
+    if absent := [requirement for requirement in requirements if not requirement.present()]:
+        _install(absent, without_go=without_go)
 
 
 def _install(absent: list[Requirement], *, without_go: bool) -> None:

@@ -1,6 +1,7 @@
 """On request only (`DRA_E2E_LIVE=1`, root, about 25 s): the monitors of the chart beside the resources of the real Prometheus
 Operator, read as it reads them: what they select is there, once, and shows metrics. And its network policies, which nothing
-enforces on this cluster, read as whoever enforces them would: they are about these pods, and leave open what is needed.
+enforces on this cluster (Calico does for test_network_policies), read as whoever enforces them would: they are about these pods,
+and leave open what is needed.
 """
 
 from __future__ import annotations
