@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from e2e.cluster import Node
+from e2e.cluster import ClusterError, Node
 from e2e.cluster.build import build
 from e2e.cluster.golang import install_go, present_go
 from e2e.cluster.parts import CALICO, NETWORK_POLICIES
@@ -67,5 +67,10 @@ def _connect_pods(node: Node, plugin: Path, kubeconfig: Path) -> None:
     # It knows no newer version than that.
     file.write_text(json.dumps({**network, "cniVersion": "0.3.1", "plugins": [calico, *others]}))
     runtime = node.path(RUNTIME)
-    runtime.write_text(runtime.read_text().replace("bin_dirs = [", f'bin_dirs = ["{plugin.parent}", '))
+    before, key, after = runtime.read_text().partition("bin_dirs = [")
+    if not key:
+        raise ClusterError(
+            f"adding Calico's plugin to {runtime}: it has no bin_dirs; see e2e/cluster/node_configuration.py"
+        )
+    runtime.write_text(f'{before}{key}"{plugin.parent}", {after}')
     node.restart_containerd()

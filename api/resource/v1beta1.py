@@ -59,9 +59,9 @@ class MpsConfig(_Strict):
     """Limits of the MPS server. Percentages are 0..100, memory limits quantities of at least 1Mi per client."""
 
     defaultActiveThreadPercentage: Annotated[int, Field(ge=0, le=100)] | None = None  # noqa: N815 - wire name
-    defaultPinnedDeviceMemoryLimit: Quantity | None = None  # noqa: N815
+    defaultPinnedDeviceMemoryLimit: Quantity | None = None  # noqa: N815 - wire name
     defaultPerDevicePinnedMemoryLimit: dict[str, Quantity] | None = None  # noqa: N815 - UUID or index -> quantity
-    multiUser: bool | None = None  # noqa: N815
+    multiUser: bool | None = None  # noqa: N815 - wire name
 
     @field_validator("defaultPinnedDeviceMemoryLimit")
     @classmethod
@@ -89,7 +89,7 @@ def _memory_limit(text: str) -> str:
 
 class _Sharing(_Strict):
     strategy: Literal["TimeSlicing", "MPS"]
-    mpsConfig: MpsConfig | None = None  # noqa: N815
+    mpsConfig: MpsConfig | None = None  # noqa: N815 - wire name
 
     @model_validator(mode="after")
     def _only_the_chosen_strategy_is_configured(self) -> _Sharing:
@@ -99,7 +99,7 @@ class _Sharing(_Strict):
 
 
 class GpuSharing(_Sharing):
-    timeSlicingConfig: TimeSlicingConfig | None = None  # noqa: N815
+    timeSlicingConfig: TimeSlicingConfig | None = None  # noqa: N815 - wire name
 
     @model_validator(mode="after")
     def _time_slicing_goes_with_its_strategy(self) -> GpuSharing:
@@ -117,7 +117,7 @@ class MigDeviceSharing(_Sharing):
 class GpuConfig(_Strict):
     """How a full GPU is shared by the containers and pods that use one claim. Without `sharing`: exclusively."""
 
-    apiVersion: Literal["resource.nvidia.com/v1beta1"] = API_VERSION  # noqa: N815
+    apiVersion: Literal["resource.nvidia.com/v1beta1"] = API_VERSION  # noqa: N815 - wire name
     kind: Literal["GpuConfig"] = "GpuConfig"
     sharing: GpuSharing | None = None
 
@@ -125,7 +125,7 @@ class GpuConfig(_Strict):
 class MigDeviceConfig(_Strict):
     """How a MIG device is shared by the containers and pods that use one claim. Without `sharing`: exclusively."""
 
-    apiVersion: Literal["resource.nvidia.com/v1beta1"] = API_VERSION  # noqa: N815
+    apiVersion: Literal["resource.nvidia.com/v1beta1"] = API_VERSION  # noqa: N815 - wire name
     kind: Literal["MigDeviceConfig"] = "MigDeviceConfig"
     sharing: MigDeviceSharing | None = None
 

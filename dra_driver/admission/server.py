@@ -92,7 +92,7 @@ class Server:
                 client, _ = listening.accept()
             except OSError as error:
                 if not self._ending:
-                    log.error("accepting a connection: %s; it is tried again", error.strerror)  # noqa: TRY400
+                    log.error("accepting a connection: %s; it is tried again", error.strerror)  # noqa: TRY400 - no bug
                     time.sleep(0.1)  # out of file descriptors: the waiting connection stays, and so does the error
                 continue
             connection = Connection(client, self._request_s, self._large)
@@ -103,7 +103,7 @@ class Server:
             try:
                 threading.Thread(target=self._serve, args=(connection,), name="review", daemon=True).start()
             except RuntimeError as error:
-                log.error("starting a thread for a connection: %s; it is closed", error)  # noqa: TRY400
+                log.error("starting a thread for a connection: %s; it is closed", error)  # noqa: TRY400 - no bug
                 self._forget(connection)
 
     def _make_room(self) -> None:

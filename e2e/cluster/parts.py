@@ -116,7 +116,7 @@ KIND_MODULE = Module("kind", "sigs.k8s.io/kind")
 CRICTL = Module("crictl", "sigs.k8s.io/cri-tools", stamp=("sigs.k8s.io/cri-tools/pkg/version.Version={version}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns")  # a main of our own: modules/coredns/main.go
 CERT_MANAGER = Module("cert-manager", "github.com/cert-manager/cert-manager")  # a main of our own, and its chart
-# 3.23: the newest of which the Go module proxy has also its API, a module of its own.
+# 3.23: of 3.27, 3.30 and 3.31 the Go module proxy lacks Calico or its API, a module of its own.
 CALICO = Module("calico", "github.com/projectcalico/calico")
 KUEUE = Module("kueue", "sigs.k8s.io/kueue")
 NFD = Module("nfd", "sigs.k8s.io/node-feature-discovery")

@@ -27,6 +27,7 @@ pytestmark = [
 IMAGE = "dra-driver-e2e:policies"
 PARTS = (AGENT, WEBHOOK)
 PORT = 9999  # nobody's
+PEER = "peer"  # a container beside the driver's, in its network: images of the driver have no shell
 LISTEN = f"nc -ll -p {PORT} -e hostname"
 STRANGER = {
     "apiVersion": "v1",
@@ -54,12 +55,8 @@ def installed(helm: Path) -> Iterator[Installed]:
         made.wait_for_pod("stranger")
         made.install(**ONE, kubeletPlugin={"networkPolicy": {"enabled": True}})
         for name in PARTS:
-            # Beside what runs there, in its network: images of the driver have no shell.
-            target = pod_of(made, name)
-            made.kubectl(
-                *("debug", target, "-n", NAMESPACE, f"--image={TEST_IMAGE}", "-c=peer", "--", "sh", "-c", LISTEN)
-            )
-            until(f"a listener beside {target}", partial(listens, made, target), 30)
+            made.kubectl("debug", *beside(made, name), f"--image={TEST_IMAGE}", "--", "sh", "-c", LISTEN)
+            until(f"a listener beside {name}", partial(listens, made, name), 30)
         yield made
     finally:
         cluster.down()
@@ -75,9 +72,14 @@ def address(installed: Installed, name: str, namespace: str) -> str:
     return str((installed.pod(name, namespace) or {})["status"]["podIP"])
 
 
-def listens(installed: Installed, pod: str) -> bool:
+def beside(installed: Installed, part: str) -> tuple[str, ...]:
+    """The peer of a part, as kubectl names it."""
+    return (pod_of(installed, part), "-n", NAMESPACE, "-c", PEER)
+
+
+def listens(installed: Installed, part: str) -> bool:
     try:
-        return connects(installed, "127.0.0.1", PORT, "-n", NAMESPACE, pod, "-c", "peer")
+        return connects(installed, "127.0.0.1", PORT, *beside(installed, part))
     except ClusterError:
         return False  # it has not started
 
@@ -94,7 +96,7 @@ def open_to_strangers(installed: Installed, part: str, port: int) -> bool:
 
 def reaches_strangers(installed: Installed, part: str) -> bool:
     stranger = address(installed, "stranger", "default")
-    return connects(installed, stranger, PORT, "-n", NAMESPACE, pod_of(installed, part), "-c", "peer")
+    return connects(installed, stranger, PORT, *beside(installed, part))
 
 
 def works(installed: Installed, name: str) -> None:
