@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
-from queue import Empty, SimpleQueue
+from contextlib import suppress
 
 
 class Termination:
-    """An Event would not do: a handler that sets one waits for the Event's lock, and for ever where it has interrupted the
-    very wait that holds it. `SimpleQueue.put` takes no lock of Python's."""
+    """The interpreter itself writes each signal into a socket pair, and waiting is reading from it. A handler of Python's would run
+    between two instructions of the main thread only: for a signal that comes after the wait's instruction has begun, and before
+    the kernel waits (with busy threads, one in some hundreds), that is when the wait is over.
+    """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._heard, self._told = socket.socketpair()
+        self._told.setblocking(False)
+        self._listens = False
 
     def listen(self) -> None:
         """Only the main thread can; elsewhere nothing happens."""
         if threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+            self._listens = True
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self.tell())
+                signal.signal(number, lambda *_: None)
 
     def tell(self) -> None:
-        self._told.put(None)
+        with suppress(BlockingIOError):  # full: it has been told often enough
+            self._told.send(b"\0")
 
     def wait(self, seconds: float | None = None) -> bool:
-        """True when told, False after `seconds` (None: no limit)."""
+        """True when told, once for each time; False after `seconds` (None: no limit)."""
+        self._heard.settimeout(seconds)
         try:
-            self._told.get(timeout=seconds)
-        except Empty:
+            self._heard.recv(1)
+        except TimeoutError:
             return False
         return True
+
+    def close(self) -> None:
+        """From then on signals are ignored."""
+        if self._listens:
+            signal.set_wakeup_fd(-1)
+        self._heard.close()
+        self._told.close()

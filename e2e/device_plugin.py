@@ -5,11 +5,11 @@ python -m e2e.device_plugin RESOURCE UUID [UUID ...]
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import grpc
 
 from api.proto.pb import deviceplugin_v1beta1_pb2 as wire
 from api.proto.pb import deviceplugin_v1beta1_pb2_grpc as service
+from dra_driver.termination import Termination
 
 DIRECTORY = Path("/var/lib/kubelet/device-plugins")
 
@@ -30,7 +31,11 @@ class DevicePlugin(service.DevicePluginServicer):  # type: ignore[misc]  # gener
 
     def run(self) -> None:
         """Until SIGTERM."""
-        signal.signal(signal.SIGTERM, lambda *_: self._ended.set())
+        with closing(Termination()) as termination:
+            termination.listen()
+            self._serve(termination)
+
+    def _serve(self, termination: Termination) -> None:
         self._socket.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(4))
         service.add_DevicePluginServicer_to_server(self, server)
@@ -41,7 +46,8 @@ class DevicePlugin(service.DevicePluginServicer):  # type: ignore[misc]  # gener
                 version="v1beta1", endpoint=self._socket.name, resource_name=self._resource
             )
             service.RegistrationStub(channel).Register(announced, timeout=10)
-        self._ended.wait()
+        termination.wait()
+        self._ended.set()
         server.stop(1).wait()
         self._socket.unlink(missing_ok=True)
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import logging
+from contextlib import closing
 
 from dra_driver.model.errors import DriverError
 from dra_driver.telemetry import logs
 from dra_driver.termination import Termination
-from dra_driver.webhook_settings import WEBHOOK_TABLE, load
+from dra_driver.webhook_settings import WEBHOOK_TABLE, WebhookSettings, load
 
 
 def run(arguments: argparse.Namespace) -> int:
     flags = {row.name: getattr(arguments, row.name, None) for row in WEBHOOK_TABLE}
     settings = load(flags, file=arguments.config)
     logs.setup(settings.log_level, settings.log_format)
-    termination = Termination()
-    termination.listen()
+    with closing(Termination()) as termination:
+        termination.listen()
+        return _run(settings, termination)
+
+
+def _run(settings: WebhookSettings, termination: Termination) -> int:
     log = logging.getLogger("dra_driver")
     from dra_driver.webhook import run as run_webhook
 

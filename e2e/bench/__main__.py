@@ -174,14 +174,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--idle", type=float, default=600, help="seconds of idleness (default %(default)s)")
     arguments = parser.parse_args(argv)
     cluster = processes(Options(name="bench", nodes=(NODE,)))
+    done = False
     try:
         cluster.up()
         run(cluster, arguments)
+        done = True
     except ClusterError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     finally:
-        cluster.down()
+        cluster.down(keep_logs=not done)  # the error names them
     return 0
 
 

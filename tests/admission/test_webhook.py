@@ -183,10 +183,11 @@ def test_run_ends_when_it_is_told_and_twice_on_one_port_is_a_clear_error(pair: P
     try:
         eventually(lambda: answers(port), 30)
         with pytest.raises(TellUser, match=f"listening on 127.0.0.1:{port} for reviews"):
-            run(settings, Termination())
+            run(settings, stop)
     finally:
         stop.tell()
         thread.join()
+        stop.close()
 
 
 def answers(port: int) -> bool:

@@ -77,6 +77,7 @@ class Agent(Calls):
     def __exit__(self, *_: object) -> None:
         self._termination.tell()
         self._thread.join()
+        self._termination.close()
         self.kubelet.stop()
         if self._failure is not None:
             raise self._failure
