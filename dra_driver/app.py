@@ -198,7 +198,7 @@ def _start(stack: ExitStack, parts: Parts, settings: Settings) -> None:
 
     stack.callback(parts.api.close)
     stack.callback(parts.events.stop)
-    stack.callback(leave_if_uninstalled, settings, parts.api, parts.driver, parts.rooms)
+    stack.callback(leave_if_uninstalled, settings, parts.driver, parts.rooms)
     started(parts.probes.start, parts.probes.stop)
     started(parts.host.hardware.start, parts.host.hardware.stop)
     # Published while recovery runs: the scheduler needs the devices, and what is held is on the ledger already.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from dra_driver.core.driver import Driver
@@ -20,15 +20,25 @@ from dra_driver.settings import Settings
 
 log = logging.getLogger(__name__)
 
+ANSWER_S = 5.0  # the 30 s of all other requests are all that a pod is given to end in
 
-def leave_if_uninstalled(settings: Settings, api: KubeApi, driver: Driver, rooms: Rooms) -> None:
+
+def leave_if_uninstalled(settings: Settings, driver: Driver, rooms: Rooms) -> None:
     """Everything else has stopped. Does nothing when another agent will come (a restart, an update), or when the API server
     cannot say; never raises, because there is nobody left to try again."""
-    if not settings.daemonset:
-        return
+    if settings.daemonset:
+        with closing(KubeApi(settings.kubeconfig or None, read_timeout_s=ANSWER_S)) as api:
+            _leave(settings, api, driver, rooms)
+
+
+def _leave(settings: Settings, api: KubeApi, driver: Driver, rooms: Rooms) -> None:
     try:
         if not DaemonSet(api, settings.daemonset).is_deleted():
             return
+    except DriverError as error:
+        log.warning("left everything in place, not knowing whether the driver is uninstalled or restarted: %s", error)
+        return
+    try:
         log.info("DaemonSet %s is deleted: cleaning up", settings.daemonset)
         _remove_labels(settings, api)
         slices = withdraw_slices(api, Discovery(api).version(), settings.driver_name, settings.node_name)

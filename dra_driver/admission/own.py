@@ -68,8 +68,9 @@ class OwnCertificate:
         self._thread.start()
 
     def stop(self) -> None:
+        """One that waits for the API server then ends with the process: each of its steps is a whole one."""
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(timeout=5)
 
     def context(self) -> ssl.SSLContext:
         """RetryLater while there is none."""

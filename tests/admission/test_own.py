@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,16 @@ def test_while_the_api_server_refuses_it_says_so_and_what_is_in_use_stays(stub: 
     eventually(lambda: not stub.faults, why="it has stopped asking")
     assert own.not_ready() == []
     own.stop()
+
+
+def test_an_api_server_that_does_not_answer_does_not_keep_it_from_ending(stub: StubApi, make: Make) -> None:
+    stub.fail("GET", "/secrets/", delay_s=25.0)
+    own = make()
+    own.start()
+    eventually(lambda: stub.count("GET", "/secrets/"), why="it has not asked")
+    begin = time.monotonic()
+    own.stop()
+    assert time.monotonic() - begin < 8.0  # of the 20 s of its pod the reviews under way may take 10
 
 
 def test_without_a_configuration_only_the_secret_is_touched(stub: StubApi, make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def test_who_may_not_ask_leaves_everything(
     api.fail("GET", "daemonsets", status=status, times=None)
     with Agent(node, **OURS):
         published()
+    assert _published(api)
+
+
+def test_an_api_server_that_does_not_answer_is_not_waited_for_longer_than_a_pod_is_given_to_end(
+    node: FlowNode, api: StubApi, published: Callable[[], None]
+) -> None:
+    api.fail("GET", "daemonsets", delay_s=40.0)
+    with Agent(node, **OURS):
+        published()
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 15.0  # of 30 s, and a call that is running may take 20
     assert _published(api)
 
 
