@@ -162,6 +162,7 @@ class SlicePublisher:
 
     def _list(self, session: _Session, pool: Pool) -> None:
         items: list[dict[str, Any]] = []
+        news = session.view.news
         query = {**pool.query, "limit": PAGE}
         while True:
             page = self._api.request("GET", pool.path, query=query)
@@ -171,7 +172,7 @@ class SlicePublisher:
             if not metadata.get("continue"):
                 break
             query["continue"] = str(metadata["continue"])
-        session.view.listed(items, str(metadata.get("resourceVersion") or ""))
+        session.view.listed(items, str(metadata.get("resourceVersion") or ""), news)
 
     def _write(self, session: _Session, pool: Pool, plan: Plan) -> None:
         def on_dropped(dropped: Dropped) -> None:

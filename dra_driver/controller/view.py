@@ -1,7 +1,8 @@
 """The slices of this node as far as they are known: a list of our own, kept up by the watch and by what we write.
 
 What we wrote is visible here at once, although the watch tells it later: otherwise the next look would create it a second time.
-Events older than the list or than our own write are old news and change nothing.
+Events older than the list or than our own write are old news and change nothing. Answers may come after events that are newer
+than they are: somebody has deleted what we have just created, or changed what was being listed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ class SliceView:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slices: dict[str, Slice] = {}
-        self._deleted: dict[str, None] = {}  # UIDs that we deleted, oldest first
+        self._deleted: dict[str, None] = {}  # UIDs of what is gone for good, oldest first
         self._floor = -1  # resourceVersion of the last list
         self._in_doubt = True
+        self._news = 0
+
+    @property
+    def news(self) -> int:
+        """How much of it the watch has told so far."""
+        with self._lock:
+            return self._news
 
     @property
     def in_doubt(self) -> bool:
@@ -38,18 +46,19 @@ class SliceView:
         with self._lock:
             return tuple(self._slices[name] for name in sorted(self._slices))
 
-    def listed(self, items: Iterable[Slice], version: str) -> None:
-        """A list that was asked for after our last write: whatever it says is so."""
+    def listed(self, items: Iterable[Slice], version: str, news: int) -> None:
+        """A list that was asked for after our last write, when there was so much `news`: whatever it says is so, or was so
+        before the watch told more."""
         with self._lock:
             self._slices = {name_of(item): _slim(item) for item in items if name_of(item)}
             self._floor = _version(version) or -1
-            self._in_doubt = False
+            self._in_doubt = news != self._news
 
     def wrote(self, item: Slice) -> None:
         """The answer to our own create or update."""
         with self._lock:
             known = self._slices.get(name_of(item))
-            if known is None or _newer(item, known):
+            if _uid(item) not in self._deleted and (known is None or _newer(item, known)):
                 self._slices[name_of(item)] = _slim(item)
 
     def removed(self, item: Slice) -> None:
@@ -58,27 +67,36 @@ class SliceView:
             known = self._slices.get(name_of(item))
             if known is not None and _uid(known) == _uid(item):
                 del self._slices[name_of(item)]
-            self._deleted[_uid(item)] = None
-            if len(self._deleted) > _TOMBSTONES:
-                del self._deleted[next(iter(self._deleted))]
+            self._bury(item)
 
     def event(self, kind: str, item: Slice) -> bool:
         """What the watch says. True when it is news: somebody else did this."""
-        name = name_of(item)
         with self._lock:
-            version = _version(_metadata(item).get("resourceVersion"))
-            if not name or _uid(item) in self._deleted or (version is not None and version <= self._floor):
+            is_news = self._event(kind, item)
+            self._news += is_news
+            return is_news
+
+    def _event(self, kind: str, item: Slice) -> bool:
+        name = name_of(item)
+        version = _version(_metadata(item).get("resourceVersion"))
+        if not name or _uid(item) in self._deleted or (version is not None and version <= self._floor):
+            return False
+        known = self._slices.get(name)
+        if kind == "DELETED":
+            self._bury(item)
+            if known is not None and _uid(known) != _uid(item):
                 return False
-            known = self._slices.get(name)
-            if kind == "DELETED":
-                if known is None or _uid(known) != _uid(item):
-                    return False
-                del self._slices[name]
-                return True
-            if known is not None and not _newer(item, known):
-                return False
-            self._slices[name] = _slim(item)
+            self._slices.pop(name, None)
             return True
+        if known is not None and not _newer(item, known):
+            return False
+        self._slices[name] = _slim(item)
+        return True
+
+    def _bury(self, item: Slice) -> None:
+        self._deleted[_uid(item)] = None
+        if len(self._deleted) > _TOMBSTONES:
+            del self._deleted[next(iter(self._deleted))]
 
     def synced(self, items: Iterable[Slice]) -> bool:
         """The watch began again with this list. It may be older than our last write, so where it differs it is no more than

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -196,3 +197,71 @@ def test_many_devices_that_change_at_once_end_as_one_complete_pool(bench: Bench)
     until(lambda: bench.slices()[0]["spec"]["devices"][0]["capacity"]["memory"]["value"] == "1")
     until(lambda: {s["spec"]["pool"]["generation"] for s in bench.slices()} == {2})
     assert [s["spec"]["pool"]["resourceSliceCount"] for s in bench.slices()] == [3, 3, 3]
+
+
+class Meanwhile:
+    """Holds back the answer to one request until `act` has been done and the watch has told of a deletion."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], None]) -> None:
+        self.happened = False
+        told = threading.Event()
+        request, watch = bench.api.request, bench.api.watch
+
+        def held_back(asked: str, path: str, **more: Any) -> dict[str, Any]:
+            answer = request(asked, path, **more)
+            if self.armed and asked == method and "resourceslices" in path:
+                self.armed = False
+                act()
+                self.happened = told.wait(5)
+            return answer
+
+        def watched(path: str, query: Any, on_event: Callable[[str, Any], None], *more: Any) -> None:
+            def heard(kind: str, item: Any) -> None:
+                on_event(kind, item)
+                if kind == "DELETED" and not self.armed:
+                    told.set()
+
+            watch(path, query, heard, *more)
+
+        self.armed = False
+        monkeypatch.setattr(bench.api, "request", held_back)
+        monkeypatch.setattr(bench.api, "watch", watched)
+
+
+def _delete_all(bench: Bench) -> None:
+    for item in bench.slices():
+        bench.stub.delete(SLICES, item["metadata"]["name"])
+
+
+def test_a_slice_that_is_deleted_before_the_answer_to_its_creation_comes_is_published_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile = Meanwhile(bench, monkeypatch, "POST", lambda: _delete_all(bench))
+    bench.publisher.start()
+    until(bench.settled)
+    bench.watching()
+    meanwhile.armed = True
+    _delete_all(bench)
+    until(lambda: meanwhile.happened)
+    until(bench.settled)
+    assert bench.stub.count("POST") == 3
+
+
+def test_a_slice_that_is_deleted_while_it_is_being_listed_is_published_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed_back(_verb: str, result: str) -> None:
+        if result == "retry":
+            bench.devices.pop()
+
+    meanwhile = Meanwhile(bench, monkeypatch, "GET", lambda: _delete_all(bench))
+    bench.publisher.start()
+    until(bench.settled)
+    bench.watching()
+    meanwhile.armed = True
+    bench.stub.fail("PUT", "resourceslices", 500)  # so it lists, and by then there is nothing to be changed any more
+    monkeypatch.setattr(bench.counts, "slice_written", changed_back)
+    bench.devices.append(device("gpu-2"))
+    bench.publisher.wake()
+    until(lambda: meanwhile.happened)
+    until(bench.settled)

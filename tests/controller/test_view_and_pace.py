@@ -14,7 +14,7 @@ def item(name: str, version: int, uid: str = "") -> dict[str, Any]:
 
 def view(*items: dict[str, Any], version: int = 10) -> SliceView:
     made = SliceView()
-    made.listed(items, str(version))
+    made.listed(items, str(version), made.news)
     return made
 
 
@@ -25,7 +25,7 @@ def names(of: SliceView) -> list[str]:
 def test_a_new_view_is_in_doubt_until_it_was_listed() -> None:
     made = SliceView()
     assert made.in_doubt
-    made.listed([], "1")
+    made.listed([], "1", made.news)
     assert not made.in_doubt
 
 
@@ -50,6 +50,32 @@ def test_an_answer_that_comes_after_a_newer_event_does_not_turn_back_time() -> N
     made.event("MODIFIED", item("a", 14))
     made.wrote(item("a", 12))
     assert made.slices()[0]["metadata"]["resourceVersion"] == "14"
+
+
+def test_an_answer_that_comes_after_the_end_of_the_object_does_not_bring_it_back() -> None:
+    made = view()
+    assert made.event("ADDED", item("a", 12))
+    assert made.event("DELETED", item("a", 13))
+    made.wrote(item("a", 12))
+    assert names(made) == []
+
+
+def test_a_deletion_is_news_even_before_the_answer_and_the_echo() -> None:
+    made = view()
+    assert made.event("DELETED", item("a", 13))
+    made.wrote(item("a", 12))
+    assert names(made) == []
+
+
+def test_a_list_that_comes_after_newer_events_leaves_a_doubt() -> None:
+    made = view(item("a", 5))
+    news = made.news
+    made.event("DELETED", item("a", 12))
+    made.listed([item("a", 5)], "11", news)
+    assert made.in_doubt
+    made.listed([], "12", made.news)
+    assert not made.in_doubt
+    assert names(made) == []
 
 
 def test_events_from_before_the_list_are_old_news() -> None:
