@@ -16,6 +16,7 @@ from typing import Any
 from e2e.cluster import ClusterError, Part, access, cgroups, control_plane, images, network, parts, pki
 from e2e.cluster.access import Api, wait
 from e2e.cluster.build import Programs, build
+from e2e.cluster.limits import check_inotify
 from e2e.cluster.machine import Machine
 from e2e.cluster.network import Addresses
 from e2e.cluster.node import Place, RunningNode
@@ -27,6 +28,8 @@ from e2e.cluster.steps import say, step
 
 CONTROL_PLANE = "control-plane"
 READY_SECONDS = 90  # a busy two-core machine needs a third of it
+INOTIFY_OF_THE_CONTROL_PLANE = 10  # API server 5, controller manager 5
+INOTIFY_OF_A_NODE = 12  # kubelet 6, containerd 2, kube-proxy 1, and what pods need
 
 
 class RunningCluster:
@@ -74,6 +77,8 @@ class RunningCluster:
             if self._state.exists:
                 say(f"{self.name} is there but not whole: clearing it away first")
             self._clear()
+            nodes = len(self.options.nodes)
+            check_inotify(f"bringing up {self.name}", INOTIFY_OF_THE_CONTROL_PLANE + INOTIFY_OF_A_NODE * nodes)
             try:
                 self._up(programs)
             except BaseException:

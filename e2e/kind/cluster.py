@@ -13,6 +13,7 @@ from typing import Any
 from e2e.cluster import ClusterError, Part, Unsupported, access, cgroups
 from e2e.cluster.access import Api, wait
 from e2e.cluster.build import Programs, build
+from e2e.cluster.limits import check_inotify
 from e2e.cluster.options import Options
 from e2e.cluster.parts import CONTROL_PLANE, KIND
 from e2e.cluster.prerequisites import provide
@@ -22,12 +23,12 @@ from e2e.cluster.steps import say, step
 from e2e.kind import configuration, docker, making
 from e2e.kind.daemon import PrivateDocker, interface
 from e2e.kind.docker import Docker
-from e2e.kind.limits import check_inotify
 from e2e.kind.node import KindNode
 from e2e.kind.node_image import NodeImage, provide_node_image
 from e2e.kind.test_images import write_test_images
 
 READY_SECONDS = 120
+INOTIFY_OF_A_NODE = 20  # systemd 4, kubelet 7, containerd 2, and what pods need; the control plane's are a few more
 PORTS: Mapping[Part, int] = {"etcd": 2379, "apiserver": 6443, "controller-manager": 10257, "scheduler": 10259}
 
 
@@ -88,7 +89,7 @@ class KindCluster:
             if self._file.exists():
                 say(f"{self.name} is there but not whole: clearing it away first")
             self._clear(chosen)
-            check_inotify(len(self.options.nodes) + 1)
+            check_inotify(f"making {self.name} with kind", INOTIFY_OF_A_NODE * (len(self.options.nodes) + 1))
             image = provide_node_image(chosen, go)
             try:
                 self._up(chosen, image, programs)

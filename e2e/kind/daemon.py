@@ -21,12 +21,12 @@ from e2e.cluster.build import build
 from e2e.cluster.capabilities import CAP_SYS_RESOURCE, may_have
 from e2e.cluster.golang import cache_directory
 from e2e.cluster.identity import Identity, identify
+from e2e.cluster.limits import raise_inotify, restore_inotify
 from e2e.cluster.parts import NODE
 from e2e.cluster.prerequisites import provide
 from e2e.cluster.state import exclusively
 from e2e.cluster.steps import say, step
 from e2e.kind.docker import Docker, digest
-from e2e.kind.limits import raise_inotify, restore_inotify
 from e2e.kind.packages import known, unpacked
 
 READY_SECONDS = 30

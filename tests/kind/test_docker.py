@@ -14,7 +14,6 @@ from e2e.cluster.identity import identify
 from e2e.kind import docker
 from e2e.kind.daemon import WITHOUT_CAPABILITY, interface
 from e2e.kind.docker import Docker
-from e2e.kind.limits import ENOUGH, raise_inotify, restore_inotify
 
 
 def wrapper(directory: Path) -> Path:
@@ -93,29 +92,6 @@ def test_bridges_say_whose_they_are_within_the_limit_of_the_kernel() -> None:
     assert len(ones) <= 15
     assert ones != interface(Path("/home/one"), "kind-other")
     assert ones[:7] == interface(Path("/home/one"), "kind-other")[:7] != interface(Path("/home/two"), "kind-other")[:7]
-
-
-def test_the_limit_is_as_it_was_afterwards(tmp_path: Path) -> None:
-    limit, record = tmp_path / "limit", tmp_path / "record"
-    limit.write_text("128\n")
-    raise_inotify(record, limit)
-    assert int(limit.read_text()) == ENOUGH
-    restore_inotify(record, limit)
-    assert int(limit.read_text()) == 128
-    assert not record.exists()
-
-
-def test_a_limit_that_is_enough_or_that_somebody_else_has_set_is_left_alone(tmp_path: Path) -> None:
-    limit, record = tmp_path / "limit", tmp_path / "record"
-    limit.write_text("8192\n")
-    raise_inotify(record, limit)
-    restore_inotify(record, limit)
-    assert limit.read_text() == "8192\n"
-    limit.write_text("128\n")
-    raise_inotify(record, limit)
-    limit.write_text("4096\n")
-    restore_inotify(record, limit)
-    assert limit.read_text() == "4096\n"
 
 
 def test_the_cluster_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

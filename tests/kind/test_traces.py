@@ -15,9 +15,9 @@ import pytest
 from e2e.cluster import ClusterError
 from e2e.cluster.golang import cache_directory
 from e2e.cluster.images import busybox_image
+from e2e.cluster.limits import LIMIT
 from e2e.kind.daemon import PrivateDocker, interface
 from e2e.kind.docker import Docker
-from e2e.kind.limits import LIMIT
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("DRA_E2E_LIVE") != "1", reason="DRA_E2E_LIVE=1 is not set"),

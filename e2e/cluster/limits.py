@@ -1,4 +1,4 @@
-"""A limit of the machine that kind's nodes run into: where it is too low, nodes fail in ways that do not name it."""
+"""A limit of the machine that nodes run into: where it is too low, they fail in ways that do not name it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from e2e.cluster import ClusterError
 
 LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 ENOUGH = 1024  # twice what kind's documentation advises
-EACH_NODE = 20  # systemd 4, kubelet 7, containerd 2, and what pods need; the control plane's are a few more
 
 
-def check_inotify(nodes: int) -> None:
-    """ClusterError where root has too few inotify instances left. Only root can count them."""
-    if os.geteuid() != 0 or not LIMIT.exists():
+def check_inotify(doing: str, wanted: int, file: Path = LIMIT) -> None:
+    """ClusterError where root has fewer inotify instances left. Only root can count them."""
+    if os.geteuid() != 0 or not file.exists():
         return
-    limit, used = int(LIMIT.read_text()), _used()
-    wanted = EACH_NODE * nodes
+    limit, used = int(file.read_text()), _used()
     if limit - used < wanted:
         raise ClusterError(
-            f"making {nodes} nodes with kind: they need about {wanted} inotify instances, and of root's {limit} {used} are "
-            f"in use; take another cluster down, or raise the limit: sudo sysctl fs.inotify.max_user_instances=512"
+            f"{doing}: this takes about {wanted} inotify instances, and of root's {limit} {used} are in use; take another "
+            f"cluster down, or raise the limit: sudo sysctl fs.inotify.max_user_instances=512"
         )
 
 
