@@ -36,7 +36,11 @@ def _leave(settings: Settings, api: KubeApi, driver: Driver, rooms: Rooms) -> No
         if not DaemonSet(api, settings.daemonset).is_deleted():
             return
     except DriverError as error:
-        log.warning("left everything in place, not knowing whether the driver is uninstalled or restarted: %s", error)
+        log.warning(
+            "left everything in place, not knowing whether the driver is uninstalled or restarted: %s; if it was uninstalled, "
+            "install and uninstall it once more to have this node cleaned up",
+            error,
+        )
         return
     try:
         log.info("DaemonSet %s is deleted: cleaning up", settings.daemonset)

@@ -9,9 +9,10 @@ from contextlib import suppress
 
 
 class Termination:
-    """The interpreter itself writes each signal into a socket pair, and waiting is reading from it. A handler of Python's would run
-    between two instructions of the main thread only: for a signal that comes after the wait's instruction has begun, and before
-    the kernel waits (with busy threads, one in some hundreds), that is when the wait is over.
+    """The interpreter itself writes each signal into a socket pair, and waiting is reading from it.
+
+    Not a handler of Python's, which runs between two instructions of the main thread only: one that comes when the wait has
+    begun and not yet reached the kernel (with busy threads, one in some hundreds) would be heard when the wait is over.
     """
 
     def __init__(self) -> None:

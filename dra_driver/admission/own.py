@@ -68,7 +68,7 @@ class OwnCertificate:
         self._thread.start()
 
     def stop(self) -> None:
-        """One that waits for the API server then ends with the process: each of its steps is a whole one."""
+        """Does not wait long for a round that waits for the API server: it may end with the process after any of its steps."""
         self._stopping.set()
         self._thread.join(timeout=5)
 

@@ -29,7 +29,7 @@ class SliceView:
 
     @property
     def news(self) -> int:
-        """How much of it the watch has told so far."""
+        """How many changes by others the watch has told so far."""
         with self._lock:
             return self._news
 
@@ -47,8 +47,8 @@ class SliceView:
             return tuple(self._slices[name] for name in sorted(self._slices))
 
     def listed(self, items: Iterable[Slice], version: str, news: int) -> None:
-        """A list that was asked for after our last write, when there was so much `news`: whatever it says is so, or was so
-        before the watch told more."""
+        """A list that was asked for after our last write, when `news` was this: whatever it says is so, unless the watch has
+        told more since."""
         with self._lock:
             self._slices = {name_of(item): _slim(item) for item in items if name_of(item)}
             self._floor = _version(version) or -1
